@@ -32,7 +32,7 @@ from structsmooth import (
     Result,
 )
 from structsmooth.problems import sharded
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 
 LAM = 0.1
 

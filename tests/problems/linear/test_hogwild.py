@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from structsmooth import L2, SGD, SparseChainProblem, certify
 from structsmooth.cli.flags import parse_solvers
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 from structsmooth.smoothing import Entropy, Max, Smoother
 from structsmooth.solvers import sgd
 

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from structsmooth import BCFW, ProximalBCFW, SparseChainProblem, Status, certify
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled import threads
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 from structsmooth.solvers import Cache, DualIterate, Progress
 from structsmooth.solvers.bcfw.active_set import Steps
 from structsmooth.solvers.bcfw.steps import epoch
