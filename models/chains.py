@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from structsmooth.kernels import FittedKernel
 from structsmooth.messages import tracked
 from structsmooth.scores import TransitionMask, linear_chain
+from structsmooth.sequences import DenseSequences
 from structsmooth.sequences import Sequences as TokenSequences
 from structsmooth.structures import LinearChain
 
@@ -42,6 +44,23 @@ def best_labels(
     return found
 
 
+def scored_by_kernel(
+    kernel: FittedKernel, points: Tensor, lengths: Tensor, weights: Tensor, states: int
+) -> tuple[DenseSequences, Tensor]:
+    """Sequences and weights that score as features of a kernel do, by kernel values alone, without the features.
+
+    Args:
+        kernel: gives the features of tokens.
+        points: of all tokens, [tokens, D].
+        lengths: of the sequences, int64 [n].
+        weights: of the features, and of pairs and ends of labels.
+        states: number S of labels.
+    """
+    rows, others = weights.view(-1, states).tensor_split([-states - 2])
+    sequences = DenseSequences.of(kernel.scores(points, rows), lengths)
+    return sequences, torch.cat([torch.eye(states).to(rows), others]).flatten()
+
+
 def label_marginals(
     sequences: TokenSequences,
     weights: Tensor,
@@ -54,11 +73,20 @@ def label_marginals(
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
-    found = []
+    return [nodes for nodes, _ in pair_marginals(sequences, weights, states, mask, transition_scale)]
+
+
+def pair_marginals(
+    sequences: TokenSequences,
+    weights: Tensor,
+    states: int,
+    mask: TransitionMask | None = None,
+    transition_scale: float = 1.0,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Probabilities of the labels [T, S] of each sequence, and of pairs of neighbouring labels [T - 1, S, S]."""
     for chain in _chains(sequences, weights, states, mask, transition_scale):
-        nodes = chain.marginals()[0]
-        found += [own[:length] for own, length in zip(nodes, chain.lengths.tolist(), strict=True)]
-    return found
+        for nodes, edges, length in zip(*chain.marginals(), chain.lengths.tolist(), strict=True):
+            yield nodes[:length], edges[: length - 1]
 
 
 def _chains(

@@ -189,14 +189,18 @@ def mutual_information(present: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 def spanning_tree(weights: NDArray[np.float64]) -> list[tuple[int, int]]:
     """The edges of a tree of the largest weight (Prim 1957): that of Chow and Liu (1968) for mutual information."""
-    count = len(weights)
-    best, parent = weights[0].copy(), np.zeros(count, dtype=np.int64)
-    inside = np.arange(count) == 0
-    edges = []
-    for _ in range(count - 1):
-        v = int(np.where(inside, -np.inf, best).argmax())
-        edges.append((min(v, int(parent[v])), max(v, int(parent[v]))))
-        inside[v] = True
-        closer = weights[v] > best
-        best, parent = np.where(closer, weights[v], best), np.where(closer, v, parent)
-    return sorted(edges)
+    pairs = enumerate(spanning_parents(weights)[1:], 1)
+    return sorted((min(v, parent), max(v, parent)) for v, parent in pairs)
+
+
+def spanning_parents(weights: NDArray[np.float64]) -> list[int]:
+    """The parents of nodes in a tree of the largest weight whose root is the first node, which has the parent -1."""
+    best, parents = weights[0].copy(), np.zeros(len(weights), dtype=np.int64)
+    parents[0] = -1
+    outside = np.arange(len(weights)) > 0
+    while outside.any():
+        v = int(np.where(outside, best, -np.inf).argmax())
+        outside[v] = False
+        closer = outside & (weights[v] > best)
+        best[closer], parents[closer] = weights[v][closer], v
+    return list(map(int, parents))

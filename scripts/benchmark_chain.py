@@ -19,36 +19,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from scripts.harness import command, option, picture, print_table, progress, reading, seconds
+from scripts.harness import command, in_turns, option, picture, print_table, reading
 from structsmooth import L2, SparseChainProblem, SparseSequences
+from structsmooth.messages import tracked
 from structsmooth.solvers import DualIterate
 from structsmooth.solvers.bcfw import steps as bcfw
 from structsmooth.solvers.svrg import steps as svrg
 from structsmooth.tasks import NER
 
-_SWEEPS = {
-    "n": (250, 1000, 2000),
-    "T": (5, 10, 20, 40),
-    "S": (3, 9, 18),
-    "K": (1, 2, 5, 10, 20),
-    "A": (10, 20, 40, 80),
-    "F": (2**14, 2**16, 2**18),
+# Size by its name, the values of a sweep, and what it is.
+_SIZES = {
+    "n": (1000, [250, 1000, 2000], "sentences"),
+    "T": (20, [5, 10, 20, 40], "tokens per sentence"),
+    "S": (9, [3, 9, 18], "states"),
+    "K": (5, [1, 2, 5, 10, 20], "outputs of the top-K oracle"),
+    "A": (30, [10, 20, 40, 80], "attributes per token"),
+    "F": (2**18, [2**14, 2**16, 2**18], "different attributes"),
 }
-_COLUMNS = {
-    "step": "SVRG step",
-    "frank_wolfe_step": "BCFW step",
-    "full_pass": "full pass, per example",
-}
+_COLUMNS = ("SVRG step", "BCFW step", "full pass, per example")
 _MU = 1.0
 
-
-@dataclass(frozen=True)
-class Timing:
-    """Median CPU time in microseconds: per step, and per example of a full pass."""
-
-    step: float
-    frank_wolfe_step: float
-    full_pass: float
+Timing = dict[str, float]
+"""Median CPU microseconds of each of the columns."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +53,12 @@ class Case:
     problem: Callable[[], SparseChainProblem]
 
 
-_SIZES = {
-    "n": (1000, "sentences"),
-    "T": (20, "tokens per sentence"),
-    "S": (9, "states"),
-    "K": (5, "outputs of the top-K oracle"),
-    "A": (30, "attributes per token"),
-    "F": (2**18, "different attributes"),
-}
-
-
 @command(
     option("--file", None, "sentences in CoNLL columns (default: generated ones)", metavar="FILE"),
-    *(option(f"--{name}", default, meaning, least=1) for name, (default, meaning) in _SIZES.items()),
+    *(option(f"--{name}", default, meaning, least=1) for name, (default, _, meaning) in _SIZES.items()),
     *(
-        option(f"--sweep-{name}", list(values), f"values of {name} to measure", least=1, metavar=name)
-        for name, values in _SWEEPS.items()
+        option(f"--sweep-{name}", values, f"values of {name} to measure", least=1, metavar=name)
+        for name, (_, values, _) in _SIZES.items()
     ),
     option("--repeats", 3, "measurements of each, for the median", least=1),
     option("--seed", 0, "of generated sentences"),
@@ -86,10 +68,10 @@ def main(options: Namespace) -> None:
     """Measure every case, print the table and draw the plot."""
     with reading():
         description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
-    results = [(case, measure(case.problem(), case.k, options.repeats)) for case in progress(cases, "timing")]
+    results = [(case, measure(case.problem(), case.k, options.repeats)) for case in tracked(cases, "timing")]
     print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
-    rows = ([case.size, case.value, *(f"{getattr(t, name):.1f}" for name in _COLUMNS)] for case, t in results)
-    print_table(["size", "value", *_COLUMNS.values()], rows)
+    rows = ([case.size, case.value, *(f"{value:.1f}" for value in timing.values())] for case, timing in results)
+    print_table(["size", "value", *_COLUMNS], rows)
     if options.plot:
         _draw(results, options.plot)
         print(f"\nplot: {options.plot}")
@@ -111,24 +93,20 @@ def measure(problem: SparseChainProblem, k: int, repeats: int) -> Timing:
     snapshot = problem.full_pass(svrg.epoch(problem, start, order, **settings)[1], smoother)
     labels = DualIterate(problem.start(), problem.label_statistics(), torch.ones(problem.n, dtype=torch.float64))
     iterate, _ = bcfw.epoch(problem, labels, order[:, 0], lam=settings["lam"])
-    times: dict[str, list[float]] = {name: [] for name in _COLUMNS}
-    rng = np.random.default_rng(0)
-    for _ in range(repeats):
-        order = torch.from_numpy(rng.permutation(problem.n))[:, None]
-        works: dict[str, Callable[[], object]] = {
-            "step": partial(svrg.epoch, problem, snapshot, order, **settings),
-            "frank_wolfe_step": partial(bcfw.epoch, problem, iterate, order[:, 0], lam=settings["lam"]),
-            "full_pass": partial(problem.full_pass, snapshot.weights, smoother),
-        }
-        for name, work in works.items():
-            times[name].append(seconds(work, time.process_time))
-    return Timing(**{name: median(values) / problem.n * 1e6 for name, values in times.items()})
+    order = torch.from_numpy(np.random.default_rng(0).permutation(problem.n))[:, None]
+    works: tuple[Callable[[], object], ...] = (
+        partial(svrg.epoch, problem, snapshot, order, **settings),
+        partial(bcfw.epoch, problem, iterate, order[:, 0], lam=settings["lam"]),
+        partial(problem.full_pass, snapshot.weights, smoother),
+    )
+    times = in_turns(dict(zip(_COLUMNS, works, strict=True)), repeats, time.process_time)
+    return {name: median(values) / problem.n * 1e6 for name, values in times.items()}
 
 
 def _generated_cases(options: Namespace) -> tuple[str, list[Case]]:
-    sizes = {name: getattr(options, name) for name in _SWEEPS}
+    sizes = {name: getattr(options, name) for name in _SIZES}
     cases = []
-    for name in _SWEEPS:
+    for name in _SIZES:
         for value in getattr(options, f"sweep_{name}"):
             values = sizes | {name: value}
             k = values.pop("K")
@@ -157,9 +135,9 @@ def _draw(results: Sequence[tuple[Case, Timing]], path: str) -> None:
     with picture(path, (3.2 * len(sizes), 3.2), len(sizes), sharey=True) as panels:
         for panel, size in zip(panels, sizes, strict=True):
             chosen = [(case.value, timing) for case, timing in results if case.size == size]
-            for name, label in _COLUMNS.items():
-                points = [(value, getattr(timing, name)) for value, timing in chosen]
-                panel.plot(*zip(*points, strict=True), marker=".", label=label)
+            for name in _COLUMNS:
+                points = [(value, timing[name]) for value, timing in chosen]
+                panel.plot(*zip(*points, strict=True), marker=".", label=name)
             panel.set(xscale="log", yscale="log", xlabel=size)
             values = sorted({value for value, _ in chosen})
             panel.set_xticks(values, [str(value) for value in values])

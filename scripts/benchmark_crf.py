@@ -16,15 +16,15 @@ from contextlib import redirect_stdout
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from scripts.harness import RequestError, command, installed, option, print_table
-from structsmooth import Entropy, ExponentiatedGradient, ProximalSDCA, SparseChainProblem
-from structsmooth.compiled import clock
+from scripts.harness import RequestError, command, cpu_clock, installed, option, print_table
+from structsmooth import Entropy, ExponentiatedGradient, History, ProximalSDCA, SparseChainProblem
+from structsmooth.cli.comparison import effort, first_row
+from structsmooth.history import Row
 from structsmooth.solvers import Solver
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
@@ -35,14 +35,6 @@ _OURS: dict[str, Solver[Any]] = {
     "ProximalSDCA": ProximalSDCA(gap_tolerance=1e-7),
     "ExponentiatedGradient": ExponentiatedGradient(gap_tolerance=1e-7),
 }
-
-
-class Point(NamedTuple):
-    """An objective, and the passes (or iterations) and CPU seconds that it took."""
-
-    passes: float
-    seconds: float
-    objective: float
 
 
 @command(
@@ -58,32 +50,31 @@ def main(options: Namespace) -> None:
         raise RequestError("python-crfsuite is not installed: pip install 'structsmooth[benchmarks]'")
     problem = _likelihood(NER(bits=options.bits), options.train or NER.default_files()["train"])
     lam = parse_lam(options.lam, problem.n)
-    curves = {name: list(ours(problem, lam, solver, options.passes)) for name, solver in _OURS.items()}
+    curves = {name: ours(problem, lam, solver, options.passes) for name, solver in _OURS.items()}
     curves["CRFsuite"], weights = theirs(crfsuite, problem, lam, options.iterations)
     print(f"n = {problem.n:,}, {problem.dim:,} weights, λ = {lam:.3g}, c2 = {problem.n * lam / 2:.3g}")
     print(f"CRFsuite's last objective {curves['CRFsuite'][-1].objective:.9f}, of its weights by our oracle ", end="")
     print(f"{problem.loss(weights) + lam / 2 * float(weights @ weights):.9f}\n")
-    print_table(["trainer", *(f"{accuracy:g}" for accuracy in _ACCURACIES)], rows(curves))
+    print_table(["trainer", *(f"{accuracy:g}" for accuracy in _ACCURACIES)], rows(curves, problem.n))
 
 
-def ours(problem: SparseChainProblem, lam: float, solver: Solver[Any], passes: int) -> Iterator[Point]:
+def ours(problem: SparseChainProblem, lam: float, solver: Solver[Any], passes: int) -> History:
     """The history of one of our solvers, in CPU seconds."""
     solver.solve(problem.subset(torch.arange(min(problem.n, 2))), lam=lam, passes=1)  # compiles
-    with patch.object(clock, "seconds", time.process_time):
-        history = solver.solve(problem, lam=lam, passes=passes).history
-    for row in history:
-        yield Point(row.oracle_calls / problem.n, row.seconds, row.objective)
+    with cpu_clock():
+        return solver.solve(problem, lam=lam, passes=passes).history
 
 
-def theirs(crfsuite: Any, problem: SparseChainProblem, lam: float, iterations: int) -> tuple[list[Point], Tensor]:
-    """The losses of CRFsuite's L-BFGS, divided by n, and its weights in our order, [dim]."""
-    points: list[Point] = []
+def theirs(crfsuite: Any, problem: SparseChainProblem, lam: float, iterations: int) -> tuple[History, Tensor]:
+    """The losses of CRFsuite's L-BFGS, divided by n, with an iteration a pass; and its weights in our order, [dim]."""
+    history = History()
 
     class Recorder(crfsuite.Trainer):  # type: ignore[misc]
         """Keeps the loss of every iteration."""
 
         def on_iteration(self, log: Any, info: dict[str, Any]) -> None:
-            points.append(Point(info["num"], time.process_time() - started, info["loss"] / problem.n))
+            calls, seconds = info["num"] * problem.n, time.process_time() - started
+            history.append(Row(info["num"], calls, seconds, info["loss"] / problem.n))
 
     possible = {"feature.possible_states": True, "feature.possible_transitions": True}
     limits = {"max_iterations": iterations, "epsilon": 1e-7, "delta": 1e-9}
@@ -105,15 +96,15 @@ def theirs(crfsuite: Any, problem: SparseChainProblem, lam: float, iterations: i
         weights[ends[attribute] if attribute in ends else int(attribute), int(tag)] = weight
     for (tag, following), weight in learned.transitions.items():
         weights[problem.features + int(tag), int(following)] = weight
-    return points, weights.flatten()
+    return history, weights.flatten()
 
 
-def rows(curves: dict[str, list[Point]]) -> Iterator[list[str]]:
-    """Passes and CPU seconds until the objective is within a fraction of the least."""
-    least = min(point.objective for curve in curves.values() for point in curve)
-    for name, curve in curves.items():
-        first = [next((p for p in curve if p.objective <= (1 + a) * least), None) for a in _ACCURACIES]
-        yield [name, *("-" if point is None else f"{point.passes:.0f}, {point.seconds:.1f} s" for point in first)]
+def rows(curves: dict[str, History], n: int) -> Iterator[list[str]]:
+    """Passes, or iterations, and CPU seconds until the objective is within a fraction of the least."""
+    least = min(row.objective for history in curves.values() for row in history)
+    for name, history in curves.items():
+        first = [first_row(history, (1 + accuracy) * least, lambda row: row.objective) for accuracy in _ACCURACIES]
+        yield [name, *(effort([row], n) for row in first)]
 
 
 def _likelihood(task: NER, path: str) -> SparseChainProblem:

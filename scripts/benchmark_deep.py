@@ -10,21 +10,17 @@ one; processes share it.
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
 
-from scripts.harness import command, option, print_table
+from scripts.harness import command, in_processes, option
 from structsmooth import L2, Max, ModuleProblem, processes
 from structsmooth.models import BoxELU, collate_boxes
 from structsmooth.models.backbones import SqueezeNetFire9
@@ -32,8 +28,6 @@ from structsmooth.problems import sharded
 from structsmooth.tasks.localization.box_features import BoxFeatures
 
 _SMOOTHER = L2(1.0, 5)
-# A process that shares the work is told its device and the options so.
-_WORKER, _OPTIONS = "STRUCTSMOOTH_BENCHMARK_WORKER", "STRUCTSMOOTH_BENCHMARK_OPTIONS"
 # Pixels of the sides of the image whose boxes are described.
 _HEIGHT, _WIDTH = 375, 500
 
@@ -79,7 +73,7 @@ def shared(options: Namespace, device: str) -> Iterator[list[str]]:
     found: dict[int, list[Times]] = {count: [] for count in options.processes}
     for _ in range(options.turns):
         for count in options.processes:
-            found[count].append(_in_processes(options, count, device))
+            found[count].append(in_processes(worker, vars(options), device, count=count))
     for name in _shared_work(deep_problem(options, device), options):
         calls = {count: [call for turn in turns for call in turn[name]] for count, turns in found.items()}
         walls = {count: min(max(wall for wall, _ in call) for call in own) for count, own in calls.items()}
@@ -107,8 +101,10 @@ def box_features(options: Namespace, device: str) -> Iterator[list[str]]:
     yield _row(f"features of {options.boxes} boxes", device, 1e3 * wall, f"{options.boxes / wall:.0f} boxes/s", "")
 
 
-def worker(options: Namespace, device: str) -> None:
-    """One of several processes: the first prints wall-clock and CPU seconds of all, for each repetition."""
+def worker(settings: dict[str, Any], device: str) -> Times:
+    """One of several processes: wall-clock and CPU seconds of all, for each repetition."""
+    options = Namespace(**settings)
+    torch.set_num_threads(options.threads)
     with processes.joined():
         times: Times = {}
         for name, work in _shared_work(sharded(deep_problem(options, device)), options).items():
@@ -117,8 +113,7 @@ def worker(options: Namespace, device: str) -> None:
                 processes.wait()
                 own.append(timed(work, device))
             times[name] = list(zip(*processes.gathered(own[1:]), strict=True))
-        if processes.rank() == 0:
-            print(json.dumps(times))
+    return times
 
 
 def _shared_work(problem: ModuleProblem, options: Namespace) -> dict[str, Callable[[], object]]:
@@ -130,38 +125,8 @@ def _shared_work(problem: ModuleProblem, options: Namespace) -> dict[str, Callab
     }
 
 
-def _in_processes(options: Namespace, count: int, device: str) -> Times:
-    """What the first of so many workers prints."""
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = str(listener.getsockname()[1])
-    joining = {_WORKER: device, _OPTIONS: json.dumps(vars(options)), "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    environment = {**os.environ, **joining, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**environment, "RANK": rank, "LOCAL_RANK": rank},
-        )
-        for rank in map(str, range(count))
-    ]
-    outputs = [process.communicate()[0] for process in workers]
-    if any(process.returncode for process in workers):
-        raise RuntimeError("a process of the benchmark failed")
-    times: Times = json.loads(outputs[0])
-    return times
-
-
 def _row(name: str, device: str, milliseconds: float, rate: str, cpu: str) -> list[str]:
     return [name, device, f"{milliseconds:.2f}", rate, cpu]
-
-
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """Those of each device."""
-    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        for part in (inner_steps, shared, box_features):
-            yield from part(options, device)
 
 
 @command(
@@ -173,14 +138,15 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     option("--repeats", 7, "calls in a turn"),
     option("--turns", 3, "of each number of processes"),
     option("--threads", 1, "of torch in each process"),
+    table=["what", "device", "ms", "rate", "CPU seconds"],
+    text_columns=5,
 )
-def main(options: Namespace) -> None:
-    """Print the table, or do the work of one of its processes."""
+def main(options: Namespace) -> Iterator[list[str]]:
+    """The rows of each device."""
     torch.set_num_threads(options.threads)
-    if device := os.environ.get(_WORKER):
-        worker(Namespace(**json.loads(os.environ[_OPTIONS])), device)
-    else:
-        print_table(["what", "device", "ms", "rate", "CPU seconds"], rows(options), text_columns=5)
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        for part in (inner_steps, shared, box_features):
+            yield from part(options, device)
 
 
 if __name__ == "__main__":

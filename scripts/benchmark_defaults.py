@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scripts.harness import command, option, until
+from scripts.comparisons import run
+from scripts.harness import command, option
 from structsmooth import (
     BinaryGraph,
     Candidates,
@@ -144,13 +145,6 @@ def linear_problem(family: Family, data: list[tuple[Tensor, Tensor]], seed: int)
     return DenseChainProblem(x.flatten(0, 1).double(), y.flatten(), lengths, _STATES)
 
 
-def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int) -> History:
-    """The rows of a run within some oracle calls for each example."""
-    enough = until(lambda row: row.oracle_calls >= calls * problem.n)
-    history = solver.solve(problem, lam=lam, passes=calls, seed=seed, callbacks=[enough]).history
-    return History(row for row in history if row.oracle_calls <= calls * problem.n or row is history[0])
-
-
 def sweep(solvers: dict[str, Solver[Any]], linear: bool, seeds: int, calls: int) -> dict[tuple[Any, ...], History]:
     """Histories by problem and solver."""
     names = [name for name, family in FAMILIES.items() if family.linear or not linear]
@@ -161,7 +155,7 @@ def sweep(solvers: dict[str, Solver[Any]], linear: bool, seeds: int, calls: int)
         data = examples(FAMILIES[name], n, learnable, seed)
         if solvers[label].oracle == "exp" and name == "cuts":
             continue  # sums over cuts are #P-hard
-        history = run(solvers[label], build(FAMILIES[name], data, seed), scale / n, calls, seed)
+        history = run(solvers[label], build(FAMILIES[name], data, seed), scale / n, calls, seed).history
         histories[name, n, learnable, scale, seed, label] = history
     return histories
 

@@ -17,15 +17,15 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.harness import command, option, print_table
+from scripts.harness import command, option
 
 _ROOT = Path(__file__).parents[1]
 _CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-@command(option("--repeats", 3, "repetitions, of which the minimum counts"))
-def main(options: Namespace) -> None:
-    """Measure all jobs and print the table."""
+@command(option("--repeats", 3, "repetitions, of which the minimum counts"), table=["job", "empty cache", "full cache"])
+def main(options: Namespace) -> Iterator[list[str]]:
+    """Seconds and multiples of each job."""
     with tempfile.TemporaryDirectory() as folder:
         trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
         sentence.write_text("The Bank of New York\n")
@@ -37,7 +37,14 @@ def main(options: Namespace) -> None:
             for turn in range(options.repeats)
         ]
     print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
-    print_table(["job", "empty cache", "full cache"], rows(rounds))
+    unit = next(iter(rounds[0]))
+    for name in rounds[0]:
+        cells = []
+        for cache in range(2):
+            seconds = min(turn[name][cache] for turn in rounds)
+            multiple = min(turn[name][cache] / min(turn[unit]) for turn in rounds)
+            cells.append(f"{seconds:.1f} ({multiple:.2f})")
+        yield [name, *cells]
 
 
 def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
@@ -53,18 +60,6 @@ def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
 def both(command: list[str], cache: Path) -> tuple[float, float]:
     """CPU seconds with an empty cache and with a full one."""
     return _seconds(command, cache), _seconds(command, cache)
-
-
-def rows(rounds: list[dict[str, tuple[float, float]]]) -> Iterator[list[str]]:
-    """Seconds and multiples of each job."""
-    unit = next(iter(rounds[0]))
-    for name in rounds[0]:
-        cells = []
-        for cache in range(2):
-            seconds = min(turn[name][cache] for turn in rounds)
-            multiple = min(turn[name][cache] / min(turn[unit]) for turn in rounds)
-            cells.append(f"{seconds:.1f} ({multiple:.2f})")
-        yield [name, *cells]
 
 
 def _seconds(command: list[str], cache: Path) -> float:

@@ -7,9 +7,8 @@ copy of as many bytes reaches. The table names the card.
     python scripts/benchmark_gpu.py --out runs/gpu.md
 """
 
-import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,17 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import ctc_loss
 
-from scripts.benchmark_layers import pytorch_crf, torch_struct_chain
-from scripts.harness import RequestError, command, installed, option, print_table, seconds
+from scripts.benchmark_layers import PEERS, comparisons, run
+from scripts.harness import RequestError, command, in_turns, installed, option, print_table
 from structsmooth import (
-    L2,
     Alignment,
     Constituents,
-    LinearChain,
     ProjectiveTree,
     SemiMarkov,
     SpanningTree,
-    StructuralHinge,
     Structure,
     Tree,
     linear_sum_assignment,
@@ -48,61 +44,26 @@ class Row(NamedTuple):
     """What is timed: named runs of one query, and the bytes of its potentials, their gradients and outputs."""
 
     name: str
-    runs: dict[str, Run]
+    runs: Mapping[str, Run]
     bytes: int
 
 
-def chain_rows(device: str, sizes: tuple[tuple[int, int, int], ...]) -> Iterator[Row]:
-    """Likelihood and smoothed hinge with their gradients, and Viterbi."""
-    for batch, steps, states in sizes:
-        unary = torch.randn(batch, steps, states, device=device, requires_grad=True)
-        transition = torch.randn(states, states, device=device, requires_grad=True)
-        y = torch.randint(states, (batch, steps), device=device)
-        size, moved = f"{batch}x{steps}x{states}", unary.nbytes + transition.nbytes
-
-        def chain(backend: Any, unary: Tensor = unary, transition: Tensor = transition) -> LinearChain:
-            return LinearChain(unary, transition, validate_args=False, backend=backend)
-
-        yield Row(f"chain {size}, likelihood", losses(chain, y) | others(unary, transition, y), 2 * moved)
-        yield Row(f"chain {size}, smoothed hinge, K = 5", losses(chain, y, StructuralHinge(L2(k=5))), 2 * moved)
-        best: dict[str, Run] = {backend: chain(backend).max for backend in usable(device)}
-        yield Row(f"chain {size}, max", best, moved + y.nbytes)
-
-
-def others(unary: Tensor, transition: Tensor, y: Tensor) -> dict[str, Run]:
-    """A likelihood by the libraries that are there; torch-struct, if its tensors of B T S³ numbers are small enough."""
-    found: dict[str, Run] = {}
-    if (module := installed("torchcrf")) is not None:
-        layer = pytorch_crf(module, transition).to(unary.device)
-        found["pytorch-crf"] = lambda: (-layer(unary, y, reduction="mean")).backward()
-    if (module := installed("torch_struct")) is not None and unary.numel() * unary.shape[2] ** 2 <= LARGEST:
-        library = module
-        found["torch-struct"] = lambda: torch_struct_chain(library, unary, transition).partition.sum().backward()
-    return found
+def chain_rows(device: str, sizes: Iterable[tuple[int, int, int]]) -> Iterator[Row]:
+    """Likelihood and smoothed hinge with their gradients, and Viterbi, beside the libraries that are there."""
+    ours = {backend: {"backend": backend, "validate_args": False} for backend in usable(device)}
+    peers = {name: library for name, module in PEERS.items() if (library := installed(module)) is not None}
+    for (batch, steps, states), layer in chain.from_iterable(
+        comparisons(ours, peers, size, 5, LARGEST, device) for size in sizes
+    ):
+        potentials = 4 * (batch * steps + states) * states
+        written = 8 * batch * steps if layer.name == "Viterbi" else potentials
+        runs = {name: partial(run, call) for name, call in layer.calls.items()}
+        yield Row(f"chain {batch}x{steps}x{states}, {layer.name}", runs, potentials + written)
 
 
 def usable(device: str) -> tuple[str, ...]:
     """Backends that run on the device."""
     return BACKENDS if device == "cuda" else ("torch",)
-
-
-def losses(build: Callable[[Any], Structure], y: Tensor, loss: StructuralHinge | None = None) -> dict[str, Run]:
-    """Losses, likelihoods if none is given, by each backend."""
-    own = StructuralHinge.crf() if loss is None else loss
-
-    def run(backend: str) -> None:
-        own(build(backend), y).backward()
-
-    return {backend: partial(run, backend) for backend in usable(y.device.type)}
-
-
-def values(build: Callable[[Any], Structure], device: str) -> dict[str, Run]:
-    """Log-partition functions with their gradients by each backend."""
-
-    def run(backend: str) -> None:
-        build(backend).logsumexp().sum().backward()
-
-    return {backend: partial(run, backend) for backend in usable(device)}
 
 
 def other_rows(device: str, size: int) -> Iterator[Row]:
@@ -111,44 +72,33 @@ def other_rows(device: str, size: int) -> Iterator[Row]:
     def scores(*shape: int) -> Tensor:
         return torch.randn(shape, device=device, requires_grad=True)
 
-    options: dict[str, Any] = {"validate_args": False}
-    batch = 32
-    arcs, root = scores(batch, size, size), scores(batch, size)
-    moved = 2 * (arcs.nbytes + root.nbytes)
-    yield Row(
-        f"ProjectiveTree {batch}x{size}",
-        values(lambda b: ProjectiveTree(arcs, root, backend=b, **options), device),
-        moved,
-    )
-    eliminated = {"torch": lambda: SpanningTree(arcs, root, **options).logsumexp().sum().backward()}
-    yield Row(f"SpanningTree {batch}x{size}", eliminated, moved)
-    spans = scores(batch, size, size, 1)
-    yield Row(
-        f"Constituents {batch}x{size}",
-        values(lambda b: Constituents(spans, backend=b, **options), device),
-        2 * spans.nbytes,
-    )
-    unary, transition, durations = scores(batch, 5 * size, 9), scores(9, 9), scores(8, 9)
-    yield Row(
-        f"SemiMarkov {batch}x{5 * size}x9, 8 long",
-        values(lambda b: SemiMarkov(unary, transition, durations, backend=b, **options), device),
-        2 * (unary.nbytes + transition.nbytes + durations.nbytes),
-    )
-    aligned = scores(batch, size, size)
-    yield Row(
-        f"Alignment {batch}x{size}x{size}",
-        values(lambda b: Alignment(aligned, backend=b, **options), device),
-        2 * aligned.nbytes,
-    )
+    def log_partition(build: Callable[..., Structure], *potentials: Tensor, **settings: Any) -> None:
+        build(*potentials, validate_args=False, **settings).logsumexp().sum().backward()
+
+    batch, long = 32, 5 * size
+    arcs, root, spans = scores(batch, size, size), scores(batch, size), scores(batch, size, size, 1)
+    moved = (scores(batch, long, 9), scores(9, 9), scores(8, 9))
     nodes, pairs = scores(batch, size, 9), scores(batch, size, 9, 9)
     parents = (torch.arange(size, device=device) - 1).expand(batch, -1)
-    tree = {"torch": lambda: Tree(nodes, pairs, parents, **options).logsumexp().sum().backward()}
-    yield Row(f"Tree {batch}x{size}x9", tree, 2 * (nodes.nbytes + pairs.nbytes))
-    log_probs = scores(5 * size, batch, 32)
+    programs: list[tuple[str, Callable[..., Structure], tuple[Tensor, ...]]] = [
+        (f"ProjectiveTree {batch}x{size}", ProjectiveTree, (arcs, root)),
+        (f"Constituents {batch}x{size}", Constituents, (spans,)),
+        (f"SemiMarkov {batch}x{long}x9, 8 long", SemiMarkov, moved),
+        (f"Alignment {batch}x{size}x{size}", Alignment, (scores(batch, size, size),)),
+    ]
+    others: list[tuple[str, Callable[..., Structure], tuple[Tensor, ...]]] = [
+        (f"SpanningTree {batch}x{size}", SpanningTree, (arcs, root)),
+        (f"Tree {batch}x{size}x9", partial(Tree, parents=parents), (nodes, pairs)),
+    ]
+    for cases, backends in ((programs, [{"backend": name} for name in usable(device)]), (others, [{}])):
+        for name, build, potentials in cases:
+            runs = {s.get("backend", "torch"): partial(log_partition, build, *potentials, **s) for s in backends}
+            yield Row(name, runs, 2 * sum(own.nbytes for own in potentials))
+    log_probs = scores(long, batch, 32)
     targets = torch.randint(1, 32, (batch, size), device=device)
-    whole = torch.full((batch,), 5 * size), torch.full((batch,), size)
+    whole = torch.full((batch,), long), torch.full((batch,), size)
     ctc = {"torch's CTC": lambda: ctc_loss(log_probs.log_softmax(-1), targets, *whole).backward()}
-    yield Row(f"CTC {batch}x{5 * size}x32", ctc, 2 * log_probs.nbytes)
+    yield Row(f"CTC {batch}x{long}x32", ctc, 2 * log_probs.nbytes)
     costs = torch.rand(16, 10 * size, size, device=device)
     batched: dict[str, Run] = {"this library": lambda: linear_sum_assignment(costs)}
     if (scipy := installed("scipy.optimize")) is not None:
@@ -156,26 +106,24 @@ def other_rows(device: str, size: int) -> Iterator[Row]:
     yield Row(f"assignment 16x{10 * size}x{size}", batched, costs.nbytes)
 
 
-def milliseconds(run: Run, device: str, duration: float) -> float:
-    """Median time of a run that is repeated for some seconds."""
+def milliseconds(runs: Mapping[str, Run], device: str, duration: float) -> dict[str, float]:
+    """Median times of runs that are repeated for some seconds each, after one that compiles kernels."""
 
-    def finished() -> None:
+    def finished(run: Run) -> None:
         run()
         if device == "cuda":
             torch.cuda.synchronize()
 
-    finished()  # compiles kernels
-    times, end = [seconds(finished)], time.perf_counter() + duration
-    while time.perf_counter() < end:
-        times.append(seconds(finished))
-    return 1000 * median(times)
+    works = {name: partial(finished, own) for name, own in runs.items()}
+    in_turns(works, 1)
+    return {name: 1000 * median(times) for name, times in in_turns(works, 1, turn=duration).items()}
 
 
 def cells(row: Row, device: str, duration: float) -> list[str]:
     """What a row of the table has."""
-    times = {name: milliseconds(run, device, duration) for name, run in row.runs.items()}
     source = torch.empty(max(1, row.bytes // 2), dtype=torch.uint8, device=device)
-    copied = milliseconds(partial(torch.empty_like(source).copy_, source), device, duration)
+    copied = milliseconds({"": partial(torch.empty_like(source).copy_, source)}, device, duration)[""]
+    times = milliseconds(row.runs, device, duration)
     shown = ", ".join(f"{name} {value:.3g}" for name, value in times.items())
     return [row.name, shown, f"{copied / min(times.values()):.1%}"]
 

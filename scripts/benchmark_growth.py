@@ -10,19 +10,15 @@ new words, so vocabularies stay as they are.
 from __future__ import annotations
 
 import gzip
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import RequestError, command, option, picture, plain_ticks, print_table, reading
+from scripts.harness import RequestError, command, in_processes, option, picture, plain_ticks, print_table, reading
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.solvers import SOLVERS, Progress
@@ -35,32 +31,13 @@ _TASKS: dict[str, tuple[type[Tagging], str]] = {
     "ner": (NER, "conll2003/eng.train.gz"),
     "chunking": (Chunking, "conll2000/train.txt.gz"),
 }
-_COLUMNS = ["n", "nonzeros", "solver", "reading (s)", "encoding (s)", "a pass (s)"]
-_COLUMNS += ["peak until encoded (MB)", "peak (MB)", "of these mapped (MB)", "bytes per nonzero"]
 _PASSES = 2
 _STATUS = Path("/proc/self/status")
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}  # as the command line's
 
 
-@dataclass(frozen=True)
-class Point:
-    """What one process measured; seconds, and MB of memory."""
-
-    solver: str
-    n: int
-    nonzeros: int
-    reading: float
-    encoding: float
-    one_pass: float
-    libraries: float
-    peak_encoding: float
-    peak: float
-    mapped: float
-
-    @property
-    def bytes_per_nonzero(self) -> float:
-        """Memory beyond that of the libraries."""
-        return (self.peak - self.libraries) * 2**20 / self.nonzeros
+Point = dict[str, Any]
+"""What one process measured, by the columns of the table; and the memory of libraries alone."""
 
 
 @command(
@@ -72,13 +49,9 @@ class Point:
     ),
     option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
     option("--plot", None, "draw seconds and memory against n", metavar="FILE"),
-    option("--measure", False, "measure --data as it is, in this process; print JSON"),
 )
 def main(options: Namespace) -> None:
     """Measure every size and solver, print the table and draw the figure."""
-    if options.measure:
-        print(json.dumps(asdict(measure(options.task, options.data, options.solvers[0], options.attributes_cache))))
-        return
     if not _STATUS.is_file():
         raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
     if options.data is None and not os.environ.get(DATA_VARIABLE):
@@ -87,7 +60,8 @@ def main(options: Namespace) -> None:
         data = options.data or data_file(options.task, _TASKS[options.task][1])
         points = list(_points(data, options))
     print(f"{options.task}: {data}\n")
-    print_table(_COLUMNS, map(cells, points))
+    columns = [name for name in points[0] if name != "libraries"]
+    print_table(columns, ([shown(point[name]) for name in columns] for point in points))
     if options.plot:
         _draw(points, options.plot)
         print(f"\nplot: {options.plot}")
@@ -112,26 +86,25 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
         times.append(time.process_time())
 
     optimizer.solve(problem, lam=parse_lam(task.lam, problem.n), passes=_PASSES, callbacks=(note,))
-    trained = _memory()
-    return Point(
-        solver=solver,
-        n=problem.n,
-        nonzeros=len(problem.sequences.attributes),
-        reading=times[1] - times[0],
-        encoding=times[2] - times[1],
-        one_pass=times[-1] - times[-2],
-        libraries=libraries["VmRSS"],
-        peak_encoding=encoded["VmHWM"],
-        peak=trained["VmHWM"],
-        mapped=trained["RssFile"] - libraries["RssFile"],
-    )
+    trained, nonzeros = _memory(), len(problem.sequences.attributes)
+    return {
+        "n": problem.n,
+        "nonzeros": nonzeros,
+        "solver": solver,
+        "reading (s)": times[1] - times[0],
+        "encoding (s)": times[2] - times[1],
+        "a pass (s)": times[-1] - times[-2],
+        "peak until encoded (MB)": encoded["VmHWM"],
+        "peak (MB)": trained["VmHWM"],
+        "of these mapped (MB)": trained["RssFile"] - libraries["RssFile"],
+        "bytes per nonzero": (trained["VmHWM"] - libraries["VmRSS"]) * 2**20 / nonzeros,
+        "libraries": libraries["VmRSS"],
+    }
 
 
-def cells(p: Point) -> list[str]:
-    """The row of a point."""
-    taken = (f"{value:.2f}" for value in (p.reading, p.encoding, p.one_pass))
-    memory = (f"{value:.0f}" for value in (p.peak_encoding, p.peak, p.mapped))
-    return [str(p.n), str(p.nonzeros), p.solver, *taken, *memory, f"{p.bytes_per_nonzero:.1f}"]
+def shown(value: Any) -> str:
+    """A cell of the table."""
+    return str(value) if isinstance(value, int | str) else f"{value:.4g}"
 
 
 def _points(data: str, options: Namespace) -> Iterator[Point]:
@@ -140,7 +113,7 @@ def _points(data: str, options: Namespace) -> Iterator[Point]:
             path = str(Path(folder) / "data.txt")
             _repeat(data, times, path)
             for solver in options.solvers or [_TASKS[options.task][0].solver]:
-                yield _measured(path, solver, options)
+                yield in_processes(measure, options.task, path, solver, options.attributes_cache, environment=_MALLOC)
 
 
 def _repeat(data: str, times: int, path: str) -> None:
@@ -149,14 +122,6 @@ def _repeat(data: str, times: int, path: str) -> None:
     with open(path, "wb") as file:
         for _ in range(times):
             file.write(text + b"\n\n")
-
-
-def _measured(path: str, solver: str, options: Namespace) -> Point:
-    """What a process of its own measures."""
-    command = [sys.executable, __file__, "--measure", "--task", options.task, "--data", path, "--solvers", solver]
-    cache = ["--attributes-cache", options.attributes_cache] if options.attributes_cache else []
-    done = subprocess.run([*command, *cache], env=os.environ | _MALLOC, stdout=subprocess.PIPE, text=True, check=True)
-    return Point(**json.loads(done.stdout))
 
 
 def _memory() -> dict[str, float]:
@@ -169,18 +134,23 @@ def _memory() -> dict[str, float]:
 def _draw(points: Sequence[Point], path: str) -> None:
     with picture(path, (11, 3.6), 3) as panels:
         seconds, memory, density = panels
-        for solver in dict.fromkeys(point.solver for point in points):
-            own = [point for point in points if point.solver == solver]
-            n = [point.n for point in own]
-            seconds.plot(n, [point.one_pass for point in own], marker=".", label=f"a pass, {solver}")
-            memory.plot(n, [point.peak for point in own], marker=".", label=f"peak, {solver}")
-            density.plot(n, [point.bytes_per_nonzero for point in own], marker=".", label=solver)
-        own = [point for point in points if point.solver == points[0].solver]
-        n = [point.n for point in own]
-        seconds.plot(n, [point.reading for point in own], "--", marker=".", label="reading")
-        seconds.plot(n, [point.encoding for point in own], "--", marker=".", label="encoding")
-        memory.plot(n, [point.peak_encoding for point in own], "--", marker=".", label="peak until encoded")
-        memory.plot(n, [point.libraries for point in own], ":", label="libraries")
+        for solver in dict.fromkeys(point["solver"] for point in points):
+            own = [point for point in points if point["solver"] == solver]
+            n = [point["n"] for point in own]
+            for panel, column, label in (
+                (seconds, "a pass (s)", f"a pass, {solver}"),
+                (memory, "peak (MB)", f"peak, {solver}"),
+                (density, "bytes per nonzero", solver),
+            ):
+                panel.plot(n, [point[column] for point in own], marker=".", label=label)
+        own = [point for point in points if point["solver"] == points[0]["solver"]]
+        for panel, column in (
+            (seconds, "reading (s)"),
+            (seconds, "encoding (s)"),
+            (memory, "peak until encoded (MB)"),
+            (memory, "libraries"),
+        ):
+            panel.plot(n, [point[column] for point in own], "--", marker=".", label=column.partition(" (")[0])
         seconds.set(ylabel="CPU seconds", yscale="log")
         memory.set(ylabel="resident memory (MB)", yscale="log")
         density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))

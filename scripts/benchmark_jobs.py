@@ -1,24 +1,22 @@
 """Cores of a machine under the estimators: a grid search in one process or in several, a fit on one thread or on more.
 
 The estimator is SequenceTagger on a column file; the grid has three values of λ and three folds. Rows alternate, so
-that what else the machine does disturbs all alike; its load is printed along with them. The first search with several
-jobs starts their processes, which import torch and load compiled loops; later searches find them running. Wall seconds
-are medians over the trials.
+that what else the machine does disturbs all alike. The first search with several jobs starts their processes, which
+import torch and load compiled loops; later searches find them running. Wall seconds are medians over the trials.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
 from typing import Any
 
 from sklearn.model_selection import GridSearchCV
 
-from scripts.harness import command, option, print_table, seconds, words_and_tags
+from scripts.harness import command, in_turns, option, seconds, words_and_tags
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import ProximalBCFW
 from structsmooth.tasks import NER
@@ -29,9 +27,10 @@ from structsmooth.tasks import NER
     option("--jobs", 2, "processes, and threads, beside one"),
     option("--trials", 3, "number of trials"),
     threads=None,
+    table=["work", "jobs or threads", "wall s"],
 )
-def main(options: Namespace) -> None:
-    """Print a row for each way to use the cores."""
+def main(options: Namespace) -> Iterator[list[str]]:
+    """A row for each way to use the cores: the first search, and the medians of the trials."""
     X, y = words_and_tags(options.train)
 
     def search(jobs: int) -> Any:
@@ -44,18 +43,9 @@ def main(options: Namespace) -> None:
     for threads in (1, options.jobs):
         fit(threads)  # compiles what is not compiled yet
     print(f"{len(X):,} sentences, {os.cpu_count()} cores\n")
-    print_table(["work", "jobs or threads", "wall s"], rows(search, fit, options))
-
-
-def rows(search: Callable[[int], Any], fit: Callable[[int], Any], options: Namespace) -> Iterator[list[str]]:
-    """The first search, and the medians of the trials."""
     yield ["first grid search", str(options.jobs), f"{seconds(partial(search, options.jobs)):.2f}"]
-    works = {(work, count): list[float]() for work in (search, fit) for count in (1, options.jobs)}
-    for _ in range(options.trials):
-        for (work, count), taken in works.items():
-            taken.append(seconds(partial(work, count)))
-            print(f"load {os.getloadavg()[0]:.1f}, {work.__name__} {count}: {taken[-1]:.2f}", file=sys.stderr)
-    for (work, count), taken in works.items():
+    works = {(work, count): partial(work, count) for work in (search, fit) for count in (1, options.jobs)}
+    for (work, count), taken in in_turns(works, options.trials).items():
         yield ["grid search" if work is search else "fit", str(count), f"{median(taken):.2f}"]
 
 

@@ -11,7 +11,7 @@ then has as many sequences as it can take, if any.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from statistics import median
@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scripts.harness import RequestError, command, installed, option, print_table, seconds, sizes
+from scripts.harness import RequestError, command, in_turns, installed, option, print_table, sizes
 from structsmooth import L2, Candidates, LinearChain, StructuralHinge
 
 _SHAPES = ("32x50x9", "32x200x32", "8x50x128")
-_PEERS = {"pytorch-crf": "torchcrf", "torch-struct": "torch_struct"}
-_OURS = "structsmooth"
-_UNCHECKED = "validate_args=False"
+PEERS = {"pytorch-crf": "torchcrf", "torch-struct": "torch_struct"}
+_OURS: dict[str, dict[str, Any]] = {"structsmooth": {}, "validate_args=False": {"validate_args": False}}
 # Seconds of calls of one library before those of the next.
 _TURN = 0.2
 
@@ -43,11 +42,11 @@ class Batch(NamedTuple):
     y: Tensor
 
     @classmethod
-    def random(cls, shape: Shape, seed: int = 0) -> Batch:
+    def random(cls, shape: Shape, device: str = "cpu") -> Batch:
         """Normally distributed scores and uniform labels of B, T, S."""
-        generator = torch.Generator().manual_seed(seed)
-        unary, transition = (torch.randn(size, generator=generator) for size in (shape, 2 * shape[2:]))
-        y = torch.randint(shape[2], shape[:2], generator=generator)
+        generator = torch.Generator().manual_seed(0)
+        unary, transition = (torch.randn(size, generator=generator).to(device) for size in (shape, 2 * shape[2:]))
+        y = torch.randint(shape[2], shape[:2], generator=generator).to(device)
         return cls(unary.requires_grad_(), transition.requires_grad_(), y)
 
 
@@ -62,15 +61,17 @@ class Layer(NamedTuple):
     calls: dict[str, Callable[[], Tensor]]
 
 
-def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
-    """All layers, on one batch, by the libraries there are."""
+def layers(ours: Mapping[str, Mapping[str, Any]], peers: Mapping[str, Any], batch: Batch, k: int) -> list[Layer]:
+    """All layers, on one batch, with some settings of our chains and by the libraries there are."""
     unary, transition, y = batch
     crf, hinge = StructuralHinge.crf(), StructuralHinge(L2(1.0, k))
-    likelihood: dict[str, Callable[[], Tensor]] = {_OURS: lambda: crf(LinearChain(unary, transition), y)}
-    best: dict[str, Callable[[], Tensor]] = {_OURS: lambda: LinearChain(unary.detach(), transition.detach()).max()[1]}
-    smoothed: dict[str, Callable[[], Tensor]] = {_OURS: lambda: hinge(LinearChain(unary, transition), y)}
-    for calls, loss in ((likelihood, crf), (smoothed, hinge)):
-        calls[_UNCHECKED] = partial(_unchecked, loss, batch)
+
+    def by_us(compute: Callable[..., Tensor], *scores: Tensor) -> dict[str, Callable[[], Tensor]]:
+        return {name: lambda own=own: compute(LinearChain(*scores, **own)) for name, own in ours.items()}  # type: ignore[misc]
+
+    likelihood = by_us(lambda chain: crf(chain, y), unary, transition)
+    best = by_us(lambda chain: chain.max()[1], unary.detach(), transition.detach())
+    smoothed = by_us(lambda chain: hinge(chain, y), unary, transition)
     if "pytorch-crf" in peers:
         theirs = pytorch_crf(peers["pytorch-crf"], transition)
         likelihood["pytorch-crf"] = lambda: -theirs(unary, y, reduction="mean")
@@ -85,10 +86,17 @@ def layers(peers: dict[str, Any], batch: Batch, k: int) -> list[Layer]:
     ]
 
 
-def comparisons(peers: dict[str, Any], shape: Shape, k: int, largest: float) -> Iterator[tuple[Shape, Layer]]:
+def comparisons(
+    ours: Mapping[str, Mapping[str, Any]],
+    peers: Mapping[str, Any],
+    shape: Shape,
+    k: int,
+    largest: float,
+    device: str = "cpu",
+) -> Iterator[tuple[Shape, Layer]]:
     """Every layer with the libraries that can take the shape, and with a smaller batch that torch-struct can take."""
     batch, steps, states = shape
-    for index, layer in enumerate(layers(peers, Batch.random(shape), k)):
+    for index, layer in enumerate(layers(ours, peers, Batch.random(shape, device), k)):
         fitting = int(largest / (steps * states**3 * layer.width))
         if "torch-struct" not in layer.calls or batch <= fitting:
             yield shape, layer
@@ -97,16 +105,12 @@ def comparisons(peers: dict[str, Any], shape: Shape, k: int, largest: float) -> 
         yield shape, layer
         if fitting:
             smaller = fitting, steps, states
-            yield smaller, layers(peers, Batch.random(smaller), k)[index]
-
-
-def _unchecked(loss: StructuralHinge, batch: Batch) -> Tensor:
-    return loss(LinearChain(batch.unary, batch.transition, validate_args=False), batch.y)
+            yield smaller, layers(ours, peers, Batch.random(smaller, device), k)[index]
 
 
 def pytorch_crf(module: Any, transition: Tensor) -> Any:
     """Their layer with these transitions and no scores of the ends."""
-    crf = module.CRF(len(transition), batch_first=True)
+    crf = module.CRF(len(transition), batch_first=True).to(transition.device)
     with torch.no_grad():
         crf.start_transitions.zero_()
         crf.end_transitions.zero_()
@@ -143,23 +147,14 @@ def run(call: Callable[[], Tensor]) -> Tensor:
 
 
 def measure(calls: dict[str, Callable[[], Tensor]], repeats: int, limit: float) -> dict[str, float]:
-    """Median seconds of each call; one that has used up ``limit`` seconds is called no more.
-
-    They take turns, so that load of the machine meets all; these are long, so that calls find their own data in caches.
-    """
+    """Median seconds of each call, of turns that are long; one that has used up ``limit`` seconds is called no more."""
     results = {name: run(call) for name, call in calls.items()}  # loads and compiles
+    first = next(iter(results.values())).double()
     for name, result in results.items():
         # Ties aside, best sequences are the same; sums round in float32.
-        torch.testing.assert_close(result.double(), results[_OURS].double(), rtol=1e-3, atol=1e-3, msg=_differs(name))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            spent = sum(times[name])
-            end = min(spent + _TURN, limit)
-            while spent < end:
-                times[name].append(seconds(partial(run, call)))
-                spent += times[name][-1]
-    return {name: median(own) for name, own in times.items()}
+        torch.testing.assert_close(result.double(), first, rtol=1e-3, atol=1e-3, msg=_differs(name))
+    works = {name: partial(run, call) for name, call in calls.items()}
+    return {name: median(times) for name, times in in_turns(works, repeats, turn=_TURN, limit=limit).items()}
 
 
 def _differs(name: str) -> Callable[[str], str]:
@@ -169,8 +164,8 @@ def _differs(name: str) -> Callable[[str], str]:
 def _cell(name: str, times: dict[str, float]) -> str:
     if name not in times:
         return "—"
-    text = f"{1e3 * times[name]:.2f}"
-    return text if name == _OURS else f"{text} ({times[name] / times[_OURS]:.1f}x)"
+    text, (first, unit), *_ = f"{1e3 * times[name]:.2f}", *times.items()
+    return text if name == first else f"{text} ({times[name] / unit:.1f}x)"
 
 
 @command(
@@ -186,10 +181,10 @@ def main(options: Namespace) -> None:
     """Measure every shape, number of threads and layer, and print the table."""
     if any(shape[1] < 2 for shape in options.shapes):
         raise RequestError("--shapes need T of at least 2: torch-struct knows no shorter sequences")
-    peers = {name: library for name, module in _PEERS.items() if (library := installed(module)) is not None}
-    for name in _PEERS.keys() - peers.keys():
+    peers = {name: library for name, module in PEERS.items() if (library := installed(module)) is not None}
+    for name in PEERS.keys() - peers.keys():
         print(f"{name} is not installed, so its column is left out: pip install 'structsmooth[benchmarks]'")
-    names = (_OURS, _UNCHECKED, *peers)
+    names = (*_OURS, *peers)
     print(f"medians of {options.repeats} turns of {_TURN} s, or of what {options.limit:g} s allow, in milliseconds\n")
     threads = torch.get_num_threads()
     print_table(["layer", "B x T x S", "threads", *names], rows(peers, names, options), text_columns=2)
@@ -200,7 +195,7 @@ def rows(peers: dict[str, Any], names: Sequence[str], options: Namespace) -> Ite
     """Times of every layer, shape and number of threads."""
     for shape, threads in product(options.shapes, options.threads):
         torch.set_num_threads(threads)
-        for size, layer in comparisons(peers, shape, options.k, options.largest):
+        for size, layer in comparisons(_OURS, peers, shape, options.k, options.largest):
             times = measure(layer.calls, options.repeats, options.limit)
             cells = [_cell(name, times) for name in names]
             yield [layer.name, "x".join(map(str, size)), str(threads), *cells]

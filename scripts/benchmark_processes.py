@@ -13,12 +13,13 @@ from __future__ import annotations
 import resource
 import time
 from argparse import Namespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from scripts.harness import RUNS_TO_A_GAP, command, option, print_table, until
 from structsmooth import CoCoA, SparseChainProblem, processes
+from structsmooth.cli.comparison import first_row
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
 from structsmooth.problems import partitioned
@@ -27,30 +28,24 @@ from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Task
 
 
-class Spent(NamedTuple):
-    """What a process has used so far: CPU seconds, and megabytes at its peak."""
-
-    seconds: float
-    megabytes: float
-
-    @classmethod
-    def now(cls) -> Spent:
-        """So far."""
-        return cls(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
-
-    def since(self, start: Spent) -> str:
-        """What was used after ``start``."""
-        return f"{self.seconds - start.seconds:.1f} CPU seconds, peak {self.megabytes - start.megabytes:.0f} MB higher"
+def spent() -> tuple[float, float]:
+    """What this process has used so far: CPU seconds, and megabytes at its peak."""
+    return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def own_problem(options: Any) -> tuple[SparseChainProblem, list[str]]:
     """The problem over the examples of this process, and what it took to read them and to compute their features."""
-    task, start = NER(rich=options.rich, bits=options.bits), Spent.now()
+    task, used = NER(rich=options.rich, bits=options.bits), [spent()]
     fitted, examples = Task.fit_own(task, options.train) if options.whole else task.fit_own(options.train)
-    read = Spent.now()
+    used.append(spent())
     problem = fitted.problem(examples)
+    used.append(spent())
     assert isinstance(problem, SparseChainProblem)
-    return problem, [f"reading: {read.since(start)}", f"with features: {Spent.now().since(start)}"]
+    lines = [
+        f"{what}: {after[0] - before[0]:.1f} CPU seconds, peak {after[1] - before[1]:.0f} MB higher"
+        for what, before, after in zip(("reading", "with features"), used, used[1:], strict=False)
+    ]
+    return problem, lines
 
 
 def megabytes(*tensors: torch.Tensor) -> float:
@@ -61,7 +56,7 @@ def megabytes(*tensors: torch.Tensor) -> float:
 def row(label: str, history: History, state: State, options: Any) -> list[str]:
     """What a run reached, and when it reached the gap."""
     duals = [f"{history[passes].dual:.4f}" if passes < len(history) else "" for passes in options.at]
-    reached = next((r for r in history if r.gap is not None and r.gap <= options.gap), None)
+    reached = first_row(history, options.gap, lambda row: row.gap)
     last = history[-1]
     return [
         label,
@@ -98,7 +93,7 @@ def main(options: Namespace) -> None:
         if processes.rank() == 0:
             examples = megabytes(data.attributes, data.token_offsets, data.offsets, own.labels, own.data.costs)
             print(f"{problem.n:,} examples, {problem.dim:,} weights; {own.n:,} examples in the first process,")
-            print(f"{examples:.0f} MB; peak of that process {Spent.now().megabytes:.0f} MB", *reading, "", sep="\n")
+            print(f"{examples:.0f} MB; peak of that process {spent()[1]:.0f} MB", *reading, "", sep="\n")
             titles = ["solver", "processes", *(f"dual at {passes}" for passes in options.at), "last gap"]
             titles += [f"passes to {options.gap}", "seconds to it", "seconds a pass", "state, MB"]
             print_table(titles, rows, text_columns=len(titles))

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scripts.harness import command, installed, option, print_table, sizes, timings
+from scripts.harness import command, installed, option, sizes, timings
 from structsmooth import Constituents, DynamicProgram, ProjectiveTree, SemiMarkov
 
 _ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
@@ -59,43 +59,35 @@ def cases(batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, i
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).requires_grad_()
 
+    unchecked: dict[str, Any] = {"validate_args": False}
     for n in words:
         spans, arcs, root = random(batch, n, n, 1), random(batch, n, n), random(batch, n)
-        yield Case(f"constituency, n = {n}", (spans,), _binary, partial(_tree_crf, spans), batch)
+        trees = partial(Constituents, binary=True, **unchecked)
+        yield Case(f"constituency, n = {n}", (spans,), trees, partial(_distribution, "TreeCRF", spans), batch)
         yield Case(
-            f"projective, one root, n = {n}", (arcs, root), _projective, partial(_dependency_crf, arcs, root), batch
+            f"projective, one root, n = {n}",
+            (arcs, root),
+            partial(ProjectiveTree, **unchecked),
+            partial(_dependency_crf, arcs, root),
+            batch,
         )
     for steps, longest, states in segments:
         scores = random(batch, steps, states), random(states, states), random(longest, states)
         name = f"semi-Markov, T = {steps}, K = {longest}, S = {states}"
         edges = random(1, steps - 1, longest, states, states)
-        yield Case(name, scores, _semi_markov, partial(_semi_markov_crf, edges), 1, edges.numel() * states)
+        numbers = edges.numel() * states
+        chains = partial(SemiMarkov, **unchecked)
+        yield Case(name, scores, chains, partial(_distribution, "SemiMarkovCRF", edges), 1, numbers)
 
 
-def _binary(spans: Tensor) -> Constituents:
-    return Constituents(spans, binary=True, validate_args=False)
-
-
-def _projective(arcs: Tensor, root: Tensor) -> ProjectiveTree:
-    return ProjectiveTree(arcs, root, validate_args=False)
-
-
-def _semi_markov(*scores: Tensor) -> SemiMarkov:
-    return SemiMarkov(*scores, validate_args=False)
-
-
-def _tree_crf(spans: Tensor, module: Any) -> Any:
-    return module.TreeCRF(spans)
+def _distribution(name: str, potentials: Tensor, module: Any) -> Any:
+    return getattr(module, name)(potentials)
 
 
 def _dependency_crf(arcs: Tensor, root: Tensor, module: Any) -> Any:
     """Their diagonal holds the scores of roots."""
     diagonal = torch.eye(arcs.shape[1], dtype=torch.bool)
     return module.DependencyCRF(torch.where(diagonal, root.unsqueeze(1), arcs), multiroot=False)
-
-
-def _semi_markov_crf(edges: Tensor, module: Any) -> Any:
-    return module.SemiMarkovCRF(edges)
 
 
 def milliseconds(run: Callable[[], object], repeats: int) -> float:
@@ -135,20 +127,17 @@ def cell(case: Case, oracle: str, edges: int, module: Any, repeats: int) -> str:
     option("--segments", ["50x8x9", "200x20x10"], "sizes TxKxS", type=sizes(3), nargs="*"),
     option("--repeats", 5, "calls of which the median is"),
     option("--largest", 1e6, "most numbers of torch-struct"),
+    table=["structure", "edges", "floor", *_ORACLES],
 )
-def main(options: Namespace) -> None:
-    """Measure every structure and print the table."""
+def main(options: Namespace) -> Iterator[list[str]]:
+    """A row for each structure."""
     peer = installed("torch_struct")
-
-    def row(case: Case) -> list[str]:
+    for case in cases(options.batch, options.words, options.segments):
         structure = case.structure(*case.scores)
         edges = structure.program().edges
         module = peer if case.numbers <= options.largest else None
         cells = [cell(case, oracle, edges, module, options.repeats) for oracle in _ORACLES]
-        return [case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells]
-
-    chosen = cases(options.batch, options.words, options.segments)
-    print_table(["structure", "edges", "floor", *_ORACLES], map(row, chosen))
+        yield [case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Iterator
 from itertools import product
 from typing import Literal, get_args
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from scripts.compare_targets import Data, encode, fit
-from scripts.harness import command, option, print_table
+from scripts.harness import command, option
 from structsmooth import LinearChain, StructuralHinge, sparse_map
 from structsmooth.tasks import NER
 
@@ -66,9 +67,11 @@ def measure(chain: LinearChain, mu: float, parts: Parts) -> tuple[str, ...]:
     option("--epochs", 6, "of the tagger"),
     option("--mu", [0.1, 0.3, 1.0], "levels of smoothing"),
     threads=None,
+    table=["scores", "parts", "μ", "calls", "outputs", "calls from a start", "ms"],
+    text_columns=2,
 )
-def main(options: Namespace) -> None:
-    """Print the table."""
+def main(options: Namespace) -> Iterator[list[str]]:
+    """A row for each kind of scores, parts and level."""
     tagger = trained(options.chains, options.epochs)
     kinds = {
         f"trained, {tagger.unary.shape[-1]} tags": tagger,
@@ -77,8 +80,8 @@ def main(options: Namespace) -> None:
         "normal times 3, 9 tags": normal(options.chains, 9, 3.0),
     }
     cases = product(kinds.items(), get_args(Parts), options.mu)
-    rows = ([name, parts, f"{mu:g}", *measure(chain, mu, parts)] for (name, chain), parts, mu in cases)
-    print_table(["scores", "parts", "μ", "calls", "outputs", "calls from a start", "ms"], rows, text_columns=2)
+    for (name, chain), parts, mu in cases:
+        yield [name, parts, f"{mu:g}", *measure(chain, mu, parts)]
 
 
 if __name__ == "__main__":

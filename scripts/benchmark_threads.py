@@ -1,27 +1,26 @@
 """Solvers with several threads beside one: full passes, and passes, seconds and objective of runs.
 
 The problem is that of the task `ner` on a column file, such as CoNLL-2003, with λ = 10/n. The runs of one thread and of
-several alternate, so that what else the machine does disturbs both alike; its load is printed along with them. Runs of
-block-coordinate Frank-Wolfe end at a duality gap, and those of SGD, which knows none as small, after some passes. Wall
-seconds include the evaluation after every pass, without which nobody would know the gap; seconds of steps do not. The
-last table has medians over the seeds, and ratios of them to those of one thread.
+several alternate, so that what else the machine does disturbs both alike. Runs of block-coordinate Frank-Wolfe end at a
+duality gap, and those of SGD, which knows none as small, after some passes. Wall seconds include the evaluation after
+every pass, without which nobody would know the gap; seconds of steps do not. The table has medians over the seeds, and
+ratios of them to those of one thread.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from statistics import median
 from typing import Any, NamedTuple
 
-from scripts.harness import RUNS_TO_A_GAP, command, option, print_table, timings, until
+from scripts.harness import RUNS_TO_A_GAP, command, in_turns, option, print_table, until
 from structsmooth import BCFW, SGD, SparseChainProblem
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled.threads import sharing_passes
@@ -41,12 +40,6 @@ class Run(NamedTuple):
     objective: float
 
 
-def full_pass_seconds(problem: SparseChainProblem, threads: int, repeats: int) -> float:
-    """Median wall seconds of a full pass."""
-    with sharing_passes(threads):
-        return median(timings(partial(problem.full_pass, problem.start(), Max()), repeats))
-
-
 def run_to_end(problem: SparseChainProblem, lam: float, solver: BCFW | SGD, seed: int, gap: float, limit: int) -> Run:
     """One run until the gap is small enough, or to the limit on passes."""
     reached = until(lambda row: row.gap is not None and row.gap <= gap)
@@ -56,15 +49,6 @@ def run_to_end(problem: SparseChainProblem, lam: float, solver: BCFW | SGD, seed
     assert last.gap is not None
     passes = last.passes if last.gap <= gap or isinstance(solver, SGD) else math.inf
     return Run(passes, last.oracle_calls / problem.n, wall, cpu, last.seconds, last.objective)
-
-
-def compared(counts: Sequence[int], measure: Callable[[int], Any]) -> dict[int, Any]:
-    """The measurement for each number of threads, with the load of the machine around it."""
-    results = {}
-    for count in counts:
-        results[count] = measure(count)
-        print(f"load {os.getloadavg()[0]:.1f}, {count} threads: {results[count]}", file=sys.stderr, flush=True)
-    return results
 
 
 @command(
@@ -91,10 +75,16 @@ def main(options: Namespace) -> None:
 
 def full_pass_rows(problem: SparseChainProblem, counts: Sequence[int], trials: int) -> Iterator[list[str]]:
     """Medians of full passes for each number of threads."""
-    found = [compared(counts, lambda count: full_pass_seconds(problem, count, 5)) for _ in range(trials)]
-    seconds = {count: median(trial[count] for trial in found) for count in counts}
-    for count, own in seconds.items():
-        yield ["full pass", str(count), "", "", f"{own:.3f}", "", "", "", "", f"{seconds[1] / own:.2f}", ""]
+
+    def full_pass(count: int) -> None:
+        with sharing_passes(count):
+            problem.full_pass(problem.start(), Max())
+
+    works = {count: partial(full_pass, count) for count in counts}
+    in_turns(works, 1)  # compiles what is not compiled yet
+    seconds = {count: median(times) for count, times in in_turns(works, 5 * trials).items()}
+    for count, taken in seconds.items():
+        yield ["full pass", str(count), "", "", f"{taken:.3f}", "", "", "", "", f"{seconds[1] / taken:.2f}", ""]
 
 
 def run_rows(
@@ -107,11 +97,10 @@ def run_rows(
     solvers = {count: replace(solver, threads=count, gap_tolerance=0.0) for count in counts}
     limits = (0.0, options.passes) if isinstance(solver, SGD) else (options.gap, options.limit)
 
-    def trial(seed: int) -> dict[int, Run]:
-        return compared(counts, lambda count: run_to_end(problem, lam, solvers[count], seed, *limits))
-
-    runs = list(map(trial, range(options.seeds)))
-    medians = {count: Run(*map(median, zip(*(run[count] for run in runs), strict=True))) for count in counts}
+    runs: dict[int, list[Run]] = {count: [] for count in counts}
+    for seed, count in product(range(options.seeds), counts):
+        runs[count].append(run_to_end(problem, lam, solvers[count], seed, *limits))
+    medians = {count: Run(*map(median, zip(*found, strict=True))) for count, found in runs.items()}
     for count, own in medians.items():
         ratios = (own.passes / medians[1].passes, medians[1].wall / own.wall, medians[1].steps / own.steps)
         taken = [f"{own.passes:g}", f"{own.calls:.1f}", *(f"{s:.2f}" for s in own[2:5]), f"{own.objective:.5f}"]

@@ -2,10 +2,11 @@
 
 Features are those of its tutorial on CoNLL-2002: dictionaries of the lower-cased word, its last letters, whether it is
 a title, upper case or digits, its part of speech, the same of its neighbours, and the ends of sentences. One more
-tagger of ours gets bare words. CRFsuite minimizes the loss of a CRF by L-BFGS, or makes passive-aggressive steps (pa),
-which have no regularization. Seconds of fitting and predicting include what either library makes of its input. With
---column upos, files are CoNLL-U, and tags are parts of speech, which are scored by accuracy. CRFsuite is optional:
-pip install 'structsmooth[benchmarks]'.
+tagger of ours gets bare words. CRFsuite minimizes the loss of a CRF by L-BFGS or by stochastic steps (l2sgd), or makes
+passive-aggressive steps (pa), which have no regularization. Seconds of fitting and predicting include what either
+library makes of its input; several --iterations, and --passes of ours, show F1 against them. With --column upos, files
+are CoNLL-U, and tags are parts of speech, which are scored by accuracy. CRFsuite is optional: pip install
+'structsmooth[benchmarks]'.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from structsmooth.text.scores import entity_scores
 
 Features = dict[str, str | bool | float]
 Measure = Callable[[list[list[str]], list[list[str]]], float]
-_ON_WORDS = "SequenceTagger() on words"
+_ON_WORDS = "SequenceTagger{} on words"
 
 
 class Tagged(NamedTuple):
@@ -75,7 +76,8 @@ class CRFsuite:
     *TRAIN_AND_TEST,
     option("--column", None, "files are CoNLL-U, with the tags here", choices=get_args(UniversalColumn)),
     option("--c2", 0.1, "CRFsuite's c2; our CRF has λ = 2·c2/n"),
-    option("--iterations", 100, "limit of CRFsuite's iterations"),
+    option("--iterations", [100], "limits of CRFsuite's iterations; passive-aggressive steps also get a fifth"),
+    option("--passes", None, "limits of our passes (default: those of SequenceTagger)", type=int, nargs="+"),
     option("--seed", 0, "of our taggers"),
 )
 def main(options: Namespace) -> None:
@@ -138,7 +140,7 @@ def accuracy(y: list[list[str]], found: list[list[str]]) -> float:
 def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Measure) -> Iterator[list[str]]:
     """Scores on test sentences and CPU seconds of taggers that are trained here."""
     for name, tagger in taggers.items():
-        X, X_test = (train.words, test.words) if name == _ON_WORDS else (train.X, test.X)
+        X, X_test = (train.words, test.words) if name.endswith("on words") else (train.X, test.X)
         started = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the gap
@@ -152,30 +154,35 @@ def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Meas
 
 def _ours(options: Namespace) -> dict[str, Any]:
     """The default tagger on words and on dictionaries, and one with CRFsuite's objective."""
-    lam = f"{2 * options.c2:g}/n"
-    return {
-        _ON_WORDS: SequenceTagger(random_state=options.seed),
-        "SequenceTagger()": SequenceTagger(random_state=options.seed),
-        f"SequenceTagger(loss='crf', lam='{lam}')": SequenceTagger(loss="crf", lam=lam, random_state=options.seed),
-    }
+    likelihood: dict[str, Any] = {"loss": "crf", "lam": f"{2 * options.c2:g}/n"}
+    taggers: dict[str, Any] = {}
+    for passes in options.passes or [None]:
+        limit: dict[str, Any] = {} if passes is None else {"max_iter": passes}
+        for name, settings in ((_ON_WORDS, {}), ("SequenceTagger{}", {}), ("SequenceTagger{}", likelihood)):
+            shown = ", ".join(f"{key}={value!r}" for key, value in (settings | limit).items())
+            taggers[name.format(f"({shown})")] = SequenceTagger(**settings, **limit, random_state=options.seed)
+    return taggers
 
 
 def _theirs(options: Namespace, folder: Path) -> dict[str, Any]:
-    """CRFsuite as in its tutorial, without the L1 norm, and by passive-aggressive steps; nothing if not installed."""
+    """CRFsuite as in its tutorial, without the L1 norm, and by other steps; nothing if it is not installed."""
     if (module := installed("pycrfsuite")) is None:
         print("python-crfsuite is not installed, so only our taggers run: pip install 'structsmooth[benchmarks]'\n")
         return {}
-    shared, model, limit = {"feature.possible_transitions": True}, folder / "model", options.iterations
-    by_lbfgs = {
-        f"CRFsuite, c1={c1:g}, c2={options.c2:g}": {"c1": c1, "c2": options.c2, "max_iterations": limit}
-        for c1 in (0.1, 0.0)
-    }
-    by_pa = {f"CRFsuite, pa, {count} iterations": {"max_iterations": count} for count in (limit // 5, limit)}
-    return {
-        name: CRFsuite(module, model, algorithm, **shared, **parameters)
-        for algorithm, runs in (("lbfgs", by_lbfgs), ("pa", by_pa))
-        for name, parameters in runs.items()
-    }
+    c2, taggers = {"c2": options.c2}, {}
+    for limit in options.iterations:
+        for algorithm, settings, count in (
+            ("lbfgs", {"c1": 0.1, **c2}, limit),
+            ("lbfgs", {"c1": 0.0, **c2}, limit),
+            ("l2sgd", c2, limit),
+            ("pa", {}, max(1, limit // 5)),
+            ("pa", {}, limit),
+        ):
+            shown = "".join(f", {key}={value:g}" for key, value in settings.items())
+            parameters = settings | {"feature.possible_transitions": True, "max_iterations": count}
+            name = f"CRFsuite, {algorithm}{shown}, {count} iterations"
+            taggers[name] = CRFsuite(module, folder / "model", algorithm, **parameters)
+    return taggers
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scripts.harness import command, mean_and_spread, option, print_table
+from scripts.harness import command, mean_and_spread, option
+from scripts.training import descend
 from structsmooth import Matching, PathGraph, Paths, SPOPlus, StructuralHinge, Structure, normalized_regret
 
 _FEATURES = 5
@@ -140,14 +141,11 @@ def train(loss: Loss, epochs: int, x: Tensor, costs: Tensor, y: Tensor, seed: in
     torch.manual_seed(seed)
     model = nn.Linear(x.shape[1], costs.shape[1])
     optimizer = torch.optim.Adam(model.parameters(), _STEP)
-    steps = epochs * -(-len(x) // _BATCH)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 1e-3, steps)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(x)).split(_BATCH):
-            optimizer.zero_grad()
-            loss(model(x[rows]), costs[rows], y[rows]).backward()
-            optimizer.step()
-            schedule.step()
+
+    def loss_of(rows: Tensor, done: float) -> Tensor:
+        return loss(model(x[rows]), costs[rows], y[rows])
+
+    list(descend(optimizer, loss_of, len(x), batch=_BATCH, epochs=epochs, last=1e-3))
     return model
 
 
@@ -185,14 +183,10 @@ def compare(decisions: Decisions, degree: int, options: Any) -> dict[str, list[t
     option("--n", 4, "draws of noise"),
     option("--seeds", 5, "number of seeds"),
     threads=None,
+    table=["decisions", "degree", "loss", "regret, %", "seconds"],
 )
-def main(options: Namespace) -> None:
-    """Print the table."""
-    print_table(["decisions", "degree", "loss", "regret, %", "seconds"], rows(options))
-
-
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """One for each kind of decisions, degree and loss."""
+def main(options: Namespace) -> Iterator[list[str]]:
+    """A row for each kind of decisions, degree and loss."""
     for decisions, degree in product((paths(options.size), assignments(options.size)), options.degrees):
         for name, runs in compare(decisions, degree, options).items():
             regrets, taken = zip(*runs, strict=True)

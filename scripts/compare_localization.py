@@ -13,15 +13,18 @@ the objective of one class, sheep, with one seed.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from scripts.equal_calls import Reached, check_settings, comparison_options, going_on, kept_run, print_measures
+from scripts.comparisons import Measure, compare, comparison_options
 from scripts.harness import command, files
-from structsmooth.cli.flags import add_flags, from_flags, parse_solvers
+from structsmooth.cli.data import HeldOut
+from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.problems import Problem
 from structsmooth.tasks import Localization
 
 _SOLVERS = {
@@ -49,28 +52,23 @@ _ANIMALS = ["cat", "cow", "dog", "horse", "sheep"]
 _MEASURES = {"objective": "{:.4f}", "corloc": "{:.3f}", "ap": "{:.3f}", "seconds": "{:.0f}"}
 
 
-def compare(options: Namespace) -> None:
-    """Make the runs that are missing, and print the tables."""
-    solvers = parse_solvers(options.solvers or _SOLVERS[options.head])
+def columns(options: Namespace) -> Iterator[tuple[str, Callable[[int], tuple[Problem, Measure]]]]:
+    """The problem of each class, and metrics on its test images."""
     paths = files(options, Localization)
-    reached: Reached = {}
-    check_settings(options)
     for label in options.classes or _ANIMALS:
         task = replace(from_flags(Localization, options), classes=[label])
         train = task.read(paths["train"], "train")[: options.limit]
         fitted = task.fit(train)
-        test, problem = fitted.read(paths["test"], "test"), fitted.problem(train)
+        held_out, problem = HeldOut(fitted.read(paths["test"], "test")), fitted.problem(train)
 
-        def measure(w: Tensor, fitted: Any = fitted, test: Any = test) -> dict[str, float]:
-            metrics: dict[str, float] = fitted.measure(test, [ranked[0][1] for ranked in fitted.predict(w, test)])[0]
-            return metrics
+        def measure(w: Tensor, fitted: Any = fitted, held_out: HeldOut = held_out) -> dict[str, float]:
+            return held_out.measure(fitted, w)[0]
 
-        for seed, (name, solver) in product(options.seeds, solvers.items()):
-            file = f"{options.head}-{label}-{name}"
-            history = kept_run(file, solver, problem, seed, options, measure)
-            reached.setdefault((name, label), []).append(history)
-    title = f"{options.head}: {{}} after {options.calls} oracle calls an image, λ = {options.lam}"
-    print_measures(reached, _MEASURES, title)
+        yield f"{options.head}-{label}", partial(_same_for_all_seeds, problem, measure)
+
+
+def _same_for_all_seeds(problem: Problem, measure: Measure, seed: int) -> tuple[Problem, Measure]:
+    return problem, measure
 
 
 @command(
@@ -80,8 +78,8 @@ def compare(options: Namespace) -> None:
 )
 def main(options: Namespace) -> None:
     """Compare solvers on object localization."""
-    with going_on():
-        compare(options)
+    title = f"{options.head}: {{}} after {options.calls} oracle calls an image, λ = {options.lam}"
+    compare(options, partial(columns, options), _SOLVERS[options.head], _MEASURES, title)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from scripts.equal_calls import Reached, check_settings, comparison_options, going_on, kept_run, print_measures
+from scripts.comparisons import Measure, compare, comparison_options
 from scripts.harness import command, files, option
 from structsmooth import LinearChain, ModuleProblem, ScoreModule
-from structsmooth.cli.flags import parse_solvers
+from structsmooth.problems import Problem
 from structsmooth.tasks import NER, OCR
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS
 from structsmooth.text.corpus import Sentence
@@ -148,24 +148,22 @@ def default_solvers(tuned: Mapping[str, float]) -> list[str]:
     ]
 
 
-def compare(options: Namespace) -> None:
-    """Make the runs that are missing, and print the tables."""
-    solvers = parse_solvers(options.solvers or default_solvers(_TUNED[options.network]))
+def columns(options: Namespace) -> Iterator[tuple[str, Callable[[int], tuple[Problem, Measure]]]]:
+    """The network with the initial weights of a seed, and the share of right labels on test examples."""
     task, read = NETWORKS[options.network]
     train, test, network = read(files(options, task))
-    check_settings(options)
-    reached: Reached = {}
-    for seed, (name, solver) in product(options.seeds, solvers.items()):
+
+    def prepared(seed: int) -> tuple[Problem, Measure]:
         torch.manual_seed(seed)
         problem = ModuleProblem(network(), train[: options.limit], batch_size=options.batch_size, collate=collate)
 
-        def measure(w: Tensor, problem: ModuleProblem = problem) -> dict[str, float]:
+        def measure(w: Tensor) -> dict[str, float]:
             problem.load(w)
             return {"accuracy": accuracy(ModuleProblem(problem.module, test, collate=collate))}
 
-        history = kept_run(f"{options.network}-{name}", solver, problem, seed, options, measure)
-        reached.setdefault((name, options.network), []).append(history)
-    print_measures(reached, _MEASURES, f"{{}} after {options.calls} oracle calls an example, λ = {options.lam}")
+        return problem, measure
+
+    yield options.network, prepared
 
 
 @command(
@@ -176,8 +174,8 @@ def compare(options: Namespace) -> None:
 )
 def main(options: Namespace) -> None:
     """Compare solvers on one of the networks."""
-    with going_on():
-        compare(options)
+    solvers, title = default_solvers(_TUNED[options.network]), "{} after {} oracle calls an example, λ = {}"
+    compare(options, partial(columns, options), solvers, _MEASURES, title.format("{}", options.calls, options.lam))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
-from scripts.harness import TRAIN_AND_TEST, bio, command, files, option, print_table
+from scripts.harness import TRAIN_AND_TEST, bio, command, files, option
 from structsmooth import ConvexConcave, train
 from structsmooth.estimators import SequenceTagger
 from structsmooth.tasks import NER, Parsing, Segments
@@ -34,6 +34,8 @@ from structsmooth.tasks.parsing.data import Tree, known_tree
 from structsmooth.text.corpus import Sentence
 
 Tagged = list[tuple[Any, list[Any]]]
+# Trains on examples, and gives what measures the model.
+Fit = Callable[[Sequence[Any]], Callable[[], float]]
 
 
 class Way(NamedTuple):
@@ -42,7 +44,7 @@ class Way(NamedTuple):
     setting: str  # of all ways that are compared: a loss, a fold
     name: str
     examples: Sequence[Any]
-    fit: Callable[[Sequence[Any]], Callable[[], float]]
+    fit: Fit
 
 
 def entity_ways(options: Namespace) -> Iterator[Way]:
@@ -77,7 +79,7 @@ def protein_ways(options: Namespace) -> Iterator[Way]:
                 f"unknown as {commonest}": [(x, [tag or commonest for tag in tags]) for x, tags in partial],
             }
             for name, own in ways.items():
-                yield Way(f"{loss}, fold {fold}", name, own, _residues(test, loss, options.passes or 20))
+                yield Way(f"{loss}, fold {fold}", name, own, _tagging(test, loss, options.passes or 20, residues=True))
 
 
 def wave_ways(options: Namespace) -> Iterator[Way]:
@@ -184,35 +186,23 @@ def _windows(sequence: str) -> Any:
 _REACH, _LETTERS = 10, 22
 
 
-def _tagging(test: Tagged, loss: Any, passes: int) -> Callable[[Sequence[Any]], Callable[[], float]]:
-    """Fit a tagger; entity F1 on test sentences."""
-
-    def fit(examples: Sequence[Any]) -> Callable[[], float]:
-        tagger = SequenceTagger(loss=loss, max_iter=passes).fit(*zip(*examples, strict=True))
-        return lambda: float(tagger.score(*zip(*test, strict=True)))
-
-    return fit
-
-
-def _residues(test: Tagged, loss: Any, passes: int) -> Callable[[Sequence[Any]], Callable[[], float]]:
-    """Fit a tagger; accuracy on the residues of test proteins whose place is known."""
+def _tagging(test: Tagged, loss: Any, passes: int, residues: bool = False) -> Fit:
+    """Fit a tagger; entity F1 on test sentences, or accuracy on the residues of test proteins whose place is known."""
+    inputs, known = zip(*test, strict=True)
 
     def fit(examples: Sequence[Any]) -> Callable[[], float]:
         tagger = SequenceTagger(loss=loss, max_iter=passes).fit(*zip(*examples, strict=True))
 
         def accuracy() -> float:
-            found = tagger.predict([x for x, _ in test])
-            pairs = [(a, b) for own, (_, tags) in zip(found, test, strict=True) for a, b in zip(own, tags, strict=True)]
+            pairs = zip(chain.from_iterable(tagger.predict(list(inputs))), chain.from_iterable(known), strict=True)
             return float(np.mean([a == b for a, b in pairs if b is not None]))
 
-        return accuracy
+        return accuracy if residues else lambda: float(tagger.score(inputs, known))
 
     return fit
 
 
-def _trained(
-    task: Any, test: Sequence[Any], metric: str, passes: int | None, solver: Any = None
-) -> Callable[[Sequence[Any]], Callable[[], float]]:
+def _trained(task: Any, test: Sequence[Any], metric: str, passes: int | None, solver: Any = None) -> Fit:
     """Train a task; a metric on test examples."""
 
     def fit(examples: Sequence[Any]) -> Callable[[], float]:
@@ -243,14 +233,10 @@ def _share(text: str) -> float:
     option("--limit", None, "number of sentences with trees to read (default: all)", type=int),
     option("--passes", None, "limit on passes over the data (default: that of the model)", type=int),
     option("--losses", ["hinge"], "losses of taggers"),
+    table=["data", "setting", "training labels", "examples", "score", "CPU seconds"],
+    text_columns=6,
 )
-def main(options: Namespace) -> None:
-    """Train in each way, and print the table."""
-    header = ["data", "setting", "training labels", "examples", "score", "CPU seconds"]
-    print_table(header, rows(options), len(header))
-
-
-def rows(options: Namespace) -> Iterator[list[str]]:
+def main(options: Namespace) -> Iterator[list[str]]:
     """Scores and seconds of each way, and means of the ways that there are several times."""
     scores: dict[str, list[tuple[float, float]]] = {}
     for way in DATA[options.data](options):

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import zlib
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from scripts.harness import bio, command, mean_and_spread, option, print_table
+from scripts.harness import bio, command, mean_and_spread, option
+from scripts.training import descend, padded
 from structsmooth import LinearChain, MinimumRisk, StructuralHinge, soft_labels
 from structsmooth.tasks import NER
 from structsmooth.text.scores import entity_scores
@@ -64,7 +64,7 @@ class Tagger(nn.Module):
 
     def forward(self, sentences: Sequence[Tensor]) -> LinearChain:
         """Chains of sentences [T, F]."""
-        x = pad_sequence(list(sentences), batch_first=True)
+        x = padded(sentences)
         scores = self.weights(x.flatten(0, 1)).unflatten(0, x.shape[:2])
         return LinearChain(scores, self.transition, torch.tensor([len(own) for own in sentences]))
 
@@ -99,25 +99,22 @@ Loss = Callable[[LinearChain, Tensor, float], Tensor]
 
 def fit(data: Data, sentences: list[Tensor], loss: Loss, chosen: Tensor, epochs: int, seed: int) -> Tagger:
     """A tagger by Adam, with a step size that falls linearly to zero."""
-    generator = torch.Generator().manual_seed(seed)
     tagger = Tagger(len(data.tags))
+
+    def loss_of(indices: Tensor, done: float) -> Tensor:
+        rows = chosen[indices]
+        return loss(tagger([sentences[int(i)] for i in rows]), rows, done)
+
     optimizer = torch.optim.Adam(tagger.parameters(), _STEP)
-    # As many steps as with all sentences.
-    epochs = epochs * len(data.y) // len(chosen)
-    batches = epochs * -(-len(chosen) // _BATCH)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, batches)
-    for epoch in range(epochs):
-        for rows in chosen[torch.randperm(len(chosen), generator=generator)].split(_BATCH):
-            optimizer.zero_grad()
-            loss(tagger([sentences[int(i)] for i in rows]), rows, epoch / epochs).backward()
-            optimizer.step()
-            schedule.step()
+    epochs = epochs * len(data.y) // len(chosen)  # as many steps as with all sentences
+    generator = torch.Generator().manual_seed(seed)
+    list(descend(optimizer, loss_of, len(chosen), batch=_BATCH, epochs=epochs, last=0.01, generator=generator))
     return tagger
 
 
-def padded(y: Sequence[Tensor], rows: Tensor) -> Tensor:
+def labels_of(y: Sequence[Tensor], rows: Tensor) -> Tensor:
     """Labels of some sentences, [B, T]."""
-    return pad_sequence([y[int(i)] for i in rows], batch_first=True)
+    return padded([y[int(i)] for i in rows])
 
 
 def measure(data: Data, tagger: Tagger, sentences: list[Tensor]) -> tuple[float, float]:
@@ -125,7 +122,7 @@ def measure(data: Data, tagger: Tagger, sentences: list[Tensor]) -> tuple[float,
     with torch.no_grad():
         chains = tagger(sentences)
         best = chains.max()[1]
-        loss = StructuralHinge.crf("token")(chains, pad_sequence(data.test_y, batch_first=True))
+        loss = StructuralHinge.crf("token")(chains, padded(data.test_y))
     named = [
         [[data.tags[int(j)] for j in own[: len(y)]] for own, y in zip(ys, data.test_y, strict=True)]
         for ys in (data.test_y, best)
@@ -142,15 +139,15 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
     few, many = order[: int(options.labelled * len(order))], order[int(options.labelled * len(order)) :]
 
     def gold(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
-        return crf(chain, padded(data.y, rows))
+        return crf(chain, labels_of(data.y, rows))
 
     def smoothed(epsilon: float) -> Loss:
         return lambda chain, rows, done: crf(
-            chain, soft_labels(chain, padded(data.y, rows).unsqueeze(1), smoothing=epsilon)
+            chain, soft_labels(chain, labels_of(data.y, rows).unsqueeze(1), smoothing=epsilon)
         )
 
     def then_risk(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
-        return gold(chain, rows, done) if done < 2 / 3 else risk(chain, padded(data.y, rows))
+        return gold(chain, rows, done) if done < 2 / 3 else risk(chain, labels_of(data.y, rows))
 
     def careless(y: Tensor) -> Tensor:
         wrong = torch.rand(len(y), generator=generator) < options.noise
@@ -160,10 +157,10 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
     votes = [torch.stack(own).mode(0).values for own in zip(*annotations, strict=True)]
 
     def mean_of_annotators(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
-        return crf(chain, soft_labels(chain, torch.stack([padded(own, rows) for own in annotations], 1)))
+        return crf(chain, soft_labels(chain, torch.stack([labels_of(own, rows) for own in annotations], 1)))
 
     def labelled(y: Sequence[Tensor]) -> Loss:
-        return lambda chain, rows, done: crf(chain, padded(y, rows))
+        return lambda chain, rows, done: crf(chain, labels_of(y, rows))
 
     run = partial(fit, data, epochs=options.epochs, seed=seed)
     teacher = run(data.full, gold, everything)
@@ -177,7 +174,7 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
         with torch.no_grad():
             statistics = teacher([data.full[int(i)] for i in rows]).marginals()
         own = torch.tensor([int(i) in known for i in rows])
-        parts = chain.detach().parts(padded(data.y, rows))
+        parts = chain.detach().parts(labels_of(data.y, rows))
         pairs = zip(parts, statistics, strict=True)
         return crf(chain, tuple(torch.where(own.view(-1, *[1] * (p.dim() - 1)), p, m) for p, m in pairs))
 
@@ -209,14 +206,15 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
     option("--labelled", 0.1, "share of the sentences with tags"),
     option("--seeds", 3, "number of seeds"),
     threads=None,
+    table=["targets", "F1, %", "log-loss per token"],
 )
-def main(options: Namespace) -> None:
-    """Print the table."""
+def main(options: Namespace) -> Iterator[list[str]]:
+    """A row for each setting."""
     data = Data.read(options.train, options.test)
     runs = [answers(data, options, seed) for seed in range(options.seeds)]
     measured = {name: zip(*(run[name] for run in runs), strict=True) for name in runs[0]}
-    rows = ([name, mean_and_spread(f1, 1), mean_and_spread(loss, 3)] for name, (f1, loss) in measured.items())
-    print_table(["targets", "F1, %", "log-loss per token"], rows)
+    for name, (f1, loss) in measured.items():
+        yield [name, mean_and_spread(f1, 1), mean_and_spread(loss, 3)]
 
 
 if __name__ == "__main__":

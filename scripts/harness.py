@@ -9,22 +9,28 @@ A script declares its options, and prints what its cases give::
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import socket
+import subprocess
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
-from rich.console import Console
-from rich.progress import track
 
 from structsmooth.cli.report import markdown_table
+from structsmooth.compiled import clock as solver_clock
 from structsmooth.history import Row
+from structsmooth.plots.panels import panels
 from structsmooth.solvers import Progress, Stop
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import NER
@@ -41,12 +47,22 @@ class RequestError(Exception):
 
 
 def command(
-    *options: Option, threads: int | None = 1, program: str | None = None, more: str = ""
+    *options: Option,
+    threads: int | None = 1,
+    table: Sequence[str] | None = None,
+    text_columns: int = 1,
+    program: str | None = None,
+    more: str = "",
 ) -> Callable[[Callable[[Namespace], Any]], Callable[..., int]]:
     """Make a function of options a command, which takes a list of arguments and is explained by the module's docstring.
 
-    The exit code is what the function returns, or 0. Torch has so many ``threads``; ``None`` leaves them alone.
-    Help calls the command ``program``, the name of its file if not given, and has ``more`` behind the docstring.
+    Args:
+        *options: what the command takes.
+        threads: of torch; ``None`` leaves them alone.
+        table: header of a table, if the function gives its rows; else what it returns is the exit code, or 0.
+        text_columns: the first columns, which hold no numbers.
+        program: what help calls the command; the name of its file if not given.
+        more: what help has behind the docstring.
     """
 
     def decorate(run: Callable[[Namespace], Any]) -> Callable[..., int]:
@@ -59,9 +75,13 @@ def command(
             if threads is not None:
                 torch.set_num_threads(threads)
             try:
-                return int(run(parsed) or 0)
+                result = run(parsed)
+                if table is None:
+                    return int(result or 0)
+                print_table(table, result, text_columns)
             except RequestError as error:
                 parser.error(str(error))
+            return 0
 
         return main
 
@@ -174,10 +194,15 @@ def installed(module: str) -> Any:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]], text_columns: int = 1) -> str:
-    """Print a Markdown table, each row as soon as there is one, and return it; all but some columns hold numbers."""
-    lines = [markdown_table(header, (), text_columns)]
-    print(lines[0], flush=True)
+    """Print a Markdown table, each row as soon as there is one, and return it; all but some columns hold numbers.
+
+    What is printed on the way to the first row stands above the table.
+    """
+    lines: list[str] = []
     for row in rows:
+        if not lines:
+            lines += [markdown_table(header, (), text_columns)]
+            print(lines[0])
         lines.append(f"| {' | '.join(map(str, row))} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
@@ -203,10 +228,79 @@ def timings(
     return [seconds(call, clock) for _ in range(warm_ups + repeats)][warm_ups:]
 
 
-def progress(items: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-    """The items, with a bar on a terminal."""
-    console = Console(stderr=True)
-    return track(items, description, total=total, console=console, disable=not console.is_terminal)
+def in_turns(
+    calls: Mapping[T, Callable[[], object]],
+    turns: int,
+    clock: Callable[[], float] = time.perf_counter,
+    turn: float = 0.0,
+    limit: float = math.inf,
+) -> dict[T, list[float]]:
+    """Seconds of several calls that take turns, so that what else the machine does meets all of them.
+
+    Args:
+        calls: what is timed, by name.
+        turns: of each.
+        clock: the seconds that count.
+        turn: seconds for which a call is repeated in its turn, once at least, so that it finds its data in caches.
+        limit: a call that has used up so many seconds has no more turns.
+    """
+    times: dict[T, list[float]] = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            spent = sum(times[name])
+            end = min(spent + turn, limit)
+            done = spent >= limit
+            while not done:
+                times[name].append(seconds(call, clock))
+                spent += times[name][-1]
+                done = spent >= end
+    return times
+
+
+@contextmanager
+def cpu_clock() -> Iterator[None]:
+    """Where solvers count seconds of this process alone: others may share the machine."""
+    with patch.object(solver_clock, "seconds", time.process_time):
+        yield
+
+
+def in_processes(
+    function: Callable[..., Any], *arguments: Any, count: int = 1, environment: Mapping[str, str] | None = None
+) -> Any:
+    """What a function of a script returns in the first of some new processes, which may join as those of torchrun.
+
+    Arguments and results are plain JSON.
+
+    Raises:
+        RuntimeError: a process failed.
+    """
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port = str(listener.getsockname()[1])
+    script = Path(function.__code__.co_filename).stem
+    code = f"import json, sys; from scripts.{script} import {function.__name__} as work; "
+    code += "print(json.dumps(work(*json.loads(sys.argv[1]))))"
+    joining = {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    shared = {**os.environ, **(environment or {}), **joining}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, json.dumps(arguments)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
+        )
+        for rank in map(str, range(count))
+    ]
+    outputs = [worker.communicate()[0] for worker in workers]
+    if any(worker.returncode for worker in workers):
+        raise RuntimeError(f"a process of {script} failed")
+    return json.loads(outputs[0])
 
 
 def until(done: Callable[[Row], bool]) -> Callback:
@@ -220,18 +314,13 @@ def until(done: Callable[[Row], bool]) -> Callback:
 
 
 @contextmanager
-def picture(path: str | Path, size: tuple[float, float], panels: int = 1, **settings: Any) -> Iterator[Any]:
+def picture(path: str | Path, size: tuple[float, float], count: int = 1, sharey: bool = False) -> Iterator[Any]:
     """Panels side by side to draw on; they get a grid and a legend, and are saved."""
-    from matplotlib.figure import Figure  # slow to load, and not needed without a picture
-
-    figure = Figure(figsize=size, layout="constrained")
-    (row,) = figure.subplots(1, panels, squeeze=False, **settings)
-    yield row
-    for panel in row:
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize="small")
-    figure.savefig(path, dpi=120)
+    with panels(path, (1, count), size, sharey="row" if sharey else "none") as grid:
+        yield grid[0]
+        for panel in grid[0]:
+            panel.minorticks_off()
+            panel.legend(fontsize="small")
 
 
 def plain_ticks(axis: Any) -> None:

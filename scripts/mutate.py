@@ -16,8 +16,8 @@ import re
 import shutil
 import subprocess
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from coverage import CoverageData
 
+from scripts.harness import RequestError, command, option
 from structsmooth.compiled.digest import reached
 
 ROOT = Path(__file__).parents[1]
@@ -48,23 +49,20 @@ class Fault(NamedTuple):
         return f"{self.path}:{self.line}: {_short(self.old)} -> {_short(self.new)}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("--measure", False, "run all tests to see which lines each runs, and stop"),
+    option("--seed", 0, "of the faults that are drawn"),
+    option("--count", 60, "number of faults"),
+    option("--most", 300, "tests of a fault, drawn if there are more"),
+    option("--jobs", os.cpu_count() or 1, "faults that are tried at once"),
+    threads=None,
+)
+def main(options: Namespace) -> int:
     """Measure which tests run which lines, or try faults and print those that no test finds."""
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true", help="run all tests to see which lines each runs, and stop")
-    parser.add_argument("--seed", type=int, default=0, help="of the faults that are drawn (default: 0)")
-    parser.add_argument("--count", type=int, default=60, help="number of faults (default: 60)")
-    parser.add_argument(
-        "--most", type=int, default=300, help="tests of a fault, drawn if there are more (default: 300)"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count(), help="faults that are tried at once (default: all cores)"
-    )
-    options = parser.parse_args(arguments)
     if options.measure:
         return measure()
     if not _CONTEXTS.exists():
-        parser.error(f"{_CONTEXTS} is not there: run this with --measure first")
+        raise RequestError(f"{_CONTEXTS} is not there: run this with --measure first")
     tests = Tests(options.most, options.seed)
     survivors = 0
     for fault, verdict in verdicts(draw(options.seed, options.count), tests, options.jobs):
@@ -77,17 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure() -> int:
     """Run all tests of the gate under coverage, with the name of each test as its context."""
     _CONTEXTS.parent.mkdir(exist_ok=True)
-    command = [
-        "pytest",
-        "-q",
-        "--cov",
-        "--cov-context=test",
-        "--cov-report=",
-        "--numprocesses=auto",
-        "--dist=worksteal",
-    ]
+    arguments = ["-q", "--cov", "--cov-context=test", "--cov-report=", "--numprocesses=auto", "--dist=worksteal"]
     environment = os.environ | {"COVERAGE_FILE": str(_CONTEXTS)}
-    return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=environment, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment, check=False
+    ).returncode
 
 
 def draw(seed: int, count: int) -> list[Fault]:
@@ -244,11 +236,11 @@ def is_found(fault: Fault, names: list[str], folder: Path, limit: float = 900.0)
     listed = folder / "tests.txt"
     listed.write_text("\n".join(names))
     paths = f"pythonpath={folder / 'build/sources'} {folder} {folder / 'tests'}"
-    command = ["-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", "-o", paths, f"@{listed}"]
+    arguments = ["-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", "-o", paths, f"@{listed}"]
     environment = os.environ | {"PYTHONPATH": str(folder / "build" / "sources")}
     try:
         ran = subprocess.run(
-            [sys.executable, *command], cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
+            [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
         )
         return ran.returncode != 0
     except subprocess.TimeoutExpired:

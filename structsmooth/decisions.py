@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from structsmooth.losses import Reduction, check_agreement, excess, reduced, require_structure
+from structsmooth.losses import Reduction, check_agreement, reduced, require_structure
 from structsmooth.settings import check_choice
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.checks import require_feasible
-from structsmooth.structures.distribution import not_below_zero
+from structsmooth.structures.distribution import excess, not_below_zero
 
 S = TypeVar("S", bound=Structure)
 
@@ -61,7 +61,7 @@ class SPOPlus(nn.Module):
                 Without it, the loss of such an example is +inf and has no gradient.
         """
         _require_same(predicted, actual)
-        actual = actual.detach()
+        predicted, actual = predicted.without_wrong(), actual.detach().without_wrong()
         if y is None:
             best, y = actual.max()
             require_feasible(actual, best)
@@ -101,6 +101,7 @@ def regret(predicted: S, actual: S) -> Tensor:
         tensor([1.])
     """
     _require_same(predicted, actual)
+    predicted, actual = predicted.without_wrong(), actual.without_wrong()
     with torch.no_grad():
         (best, y), (value, found) = actual.max(), predicted.max()
         require_feasible(actual, best, value)

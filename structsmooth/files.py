@@ -9,10 +9,10 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ LIMIT_VARIABLE = "STRUCTSMOOTH_FILE_LIMIT"
 _LIMIT = 512
 _BLOCK = 1 << 20
 
+T = TypeVar("T")
 File = Path | zipfile.Path
 """A file or folder, on disk or in a zip file."""
 
@@ -165,6 +166,19 @@ def numbers(text: str, path: str, mark: str) -> range:
     if last < first:
         raise ValueError(f"{path}: expected a number or first-last after the {mark}, got {text!r}")
     return range(first, last + 1)
+
+
+def numbered(path: str, things: Sequence[T], part: range | None, name: str) -> Sequence[T]:
+    """The things that ``PATH#1-200`` asks for, counted from 1; all without a part. The name is what they are.
+
+    Raises:
+        ValueError: fewer things than are asked for.
+    """
+    if part is None:
+        return things
+    if part.start < 1 or part.stop > len(things) + 1:
+        raise ValueError(f"{path}: there are {len(things)} {name}, counted from 1")
+    return things[part.start - 1 : part.stop - 1]
 
 
 def data_file(task: str, name: str) -> str:

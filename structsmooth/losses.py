@@ -11,7 +11,7 @@ from structsmooth.settings import check_choice
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
 from structsmooth.structures.checks import ForbiddenLabelsError, first_examples, require_feasible
-from structsmooth.structures.distribution import not_below_zero
+from structsmooth.structures.distribution import excess, not_below_zero
 
 Reduction = Literal["mean", "sum", "none", "token"]
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
@@ -152,7 +152,7 @@ class StructuralHinge(nn.Module):
 
         With partial labels there are none without smoothing.
         """
-        dtype, structure = structure.value_dtype, structure.for_differences()
+        dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         if allowed is None:
             gold, penalty = structure.score(y), self.smoother.penalty(structure, y)
             augmented = structure if self.cost is None else structure.cost_augmented(y, self.cost)
@@ -182,7 +182,7 @@ class StructuralHinge(nn.Module):
                 "soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed. With a cost, the "
                 "expected loss depends on more than statistics: average it over labels, or take MinimumRisk"
             )
-        dtype, structure = structure.value_dtype, structure.for_differences()
+        dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         expected, penalty = structure.expected_score(statistics), self.smoother.penalty(structure, statistics)
         check_agreement(structure, expected)
         return not_below_zero(excess(self.smoother(structure), expected if penalty is None else expected - penalty)).to(
@@ -235,12 +235,6 @@ def check_agreement(structure: Structure, gold: Tensor) -> None:
     """Raise ``ForbiddenLabelsError`` for labels of score -inf, [B], if the structure checks values."""
     if structure.validate_args and bool((gold == -torch.inf).any()):
         raise ForbiddenLabelsError(first_examples(gold == -torch.inf))
-
-
-def excess(largest: Tensor, gold: Tensor) -> Tensor:
-    """By how much smoothed maxima exceed the scores of labels: [B]; +inf, without gradient, where that is no number."""
-    difference = largest - gold
-    return torch.where(difference.isfinite(), difference, torch.inf)
 
 
 def reduced(losses: Tensor, reduction: Reduction) -> Tensor:

@@ -84,6 +84,7 @@ class Perturbed(Perturbation, Smoother):
 
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
         """The mean of the perturbed maxima, and the largest score without noise."""
+        structure = structure.without_wrong()
         first, best = _first(structure), structure.detach()
         largest, y = best.max()
         require_feasible(best, largest)
@@ -113,6 +114,7 @@ class Perturbed(Perturbation, Smoother):
                 f"the noise is on {name} alone, so statistics have no derivative with respect to the other potentials: "
                 "detach them, or take structure.sparse_marginals(mu)"
             )
+        structure = structure.without_wrong()
         first, best = _first(structure), structure.detach()
         center = _statistics(best)
         slope = gumbel_slope if self.noise == "gumbel" else (lambda z: z)
@@ -161,6 +163,7 @@ class IMLE(Perturbation):
 
     def __call__(self, structure: Structure) -> Tensor:
         """Mean statistics of the first kind of parts."""
+        structure = structure.without_wrong()
         noises = torch.stack(list(self.draws(_first(structure))))
         found: Tensor = _ImplicitMaximum.apply(self, structure.detach(), noises, *structure.potentials)
         return found

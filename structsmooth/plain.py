@@ -1,5 +1,7 @@
 """Values as plain JSON, and back: what a file says becomes values of declared types, or is refused by name."""
 
+import base64
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import NoneType, UnionType
@@ -8,7 +10,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import numpy as np
 from torch import Tensor
 
+from structsmooth.files import decoding, size_limit
 from structsmooth.settings import check_choice, check_number
+
+PACKED = {"packed": True}
+"""Metadata of the field of a dataclass: an array that is compressed text as plain JSON."""
 
 
 def plain(value: Any) -> Any:
@@ -21,7 +27,7 @@ def plain(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: (_packed if f.metadata == PACKED else plain)(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, np.ndarray | Tensor):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -63,6 +69,8 @@ def from_plain(hint: Any, value: Any, name: str) -> Any:
         return _array(value, get_args(options[1])[0], name)
     if is_dataclass(origin):
         return _instance(origin, value, name)
+    if hasattr(origin, "_fields"):  # a named tuple
+        return origin(*from_plain(tuple[tuple(get_type_hints(origin).values())], value, name))  # type: ignore[misc]
     if origin is float and type(value) is int:
         value = float(value)
     if origin is int and type(value) is int and abs(value) >= 1 << 63:
@@ -117,7 +125,22 @@ def _instance(cls: Any, value: Any, name: str) -> Any:
         return cls.from_dict(value)
     hints = get_type_hints(cls, include_extras=True)
     check_entries(name, value, [f.name for f in fields(cls)], [f.name for f in fields(cls) if is_needed(f)])
-    return cls(**{key: from_plain(hints[key], one, f"{name}.{key}") for key, one in value.items()})
+    read = {f.name: _unpacked if f.metadata == PACKED else from_plain for f in fields(cls)}
+    return cls(**{key: read[key](hints[key], one, f"{name}.{key}") for key, one in value.items()})
+
+
+def _packed(array: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(zlib.compress(array.tobytes())).decode("ascii")
+
+
+def _unpacked(hint: Any, text: Any, name: str) -> Any:
+    """An array of one dimension, of the dtype that a hint has."""
+    data, unpacking = base64.b64decode(from_plain(str, text, name)), zlib.decompressobj()
+    with decoding(name, "compressed numbers"):
+        array = np.frombuffer(unpacking.decompress(data, size_limit()), get_args(get_args(hint)[1])[0]).copy()
+    if not unpacking.eof:
+        raise ValueError(f"{name}: unpacks to more than the limit for files, or its end is missing")
+    return array
 
 
 def _array(value: Any, dtype: Any, name: str) -> Any:

@@ -56,6 +56,7 @@ class MinimumRisk(nn.Module):
             NotImplementedError: a structure without an exp oracle.
         """
         check_arguments(structure, y)
+        structure = structure.without_wrong()
         if self.temperature != 1:
             structure = structure.replace(*(widened(p) / self.temperature for p in structure.potentials))
         risks = structure.expected_cost(y, self.cost)

@@ -2,8 +2,9 @@
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from structsmooth.lazy import lazy_names
 from structsmooth.spelling import suggestion
 from structsmooth.tasks.base import FittedTask, Task
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
     from structsmooth.tasks.segments import Segments
     from structsmooth.tasks.text.chunking import Chunking
     from structsmooth.tasks.text.ner import NER
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
     "NER",
@@ -74,11 +77,3 @@ def load_task(name: str) -> type[Task]:
     if not (isinstance(task, type) and issubclass(task, Task)):
         raise ValueError(f"task {name!r} must be a subclass of structsmooth.tasks.Task")
     return task
-
-
-def __getattr__(name: str) -> Any:
-    for path in TASKS.values():
-        module, _, attribute = path.partition(":")
-        if attribute == name:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

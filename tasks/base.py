@@ -1,12 +1,13 @@
 """What the command line asks of a task."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar, get_type_hints
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from structsmooth import processes
 from structsmooth.files import data_file
@@ -46,6 +47,7 @@ class Task(ABC):
         solver: the solver for the task, by its name on the command line. Casimir-SVRG takes every convex problem;
             ``"proximal-bcfw"`` is faster where scores are linear and losses hinges.
         hyperparameters: of that solver, where other values than its defaults worked better.
+        partial_option: the option that makes labels partial, unless it has its default; none if not given.
         fitted_type: what :meth:`fit` returns.
     """
 
@@ -59,6 +61,7 @@ class Task(ABC):
     passes: ClassVar[int] = 15
     solver: ClassVar[str] = "casimir-svrg"
     hyperparameters: ClassVar[Mapping[str, Any]] = {}
+    partial_option: ClassVar[str] = ""
     fitted_type: "ClassVar[type[FittedTask]]"
 
     def __post_init__(self) -> None:
@@ -66,8 +69,9 @@ class Task(ABC):
 
     @property
     def preferred_solver(self) -> str:
-        """The solver for these options, by its name: ``solver``, unless they make labels partial."""
-        return self.solver
+        """The solver for these options, by its name: ``solver``, but for partial labels, which have no dual."""
+        name = self.partial_option
+        return "convex-concave" if name and getattr(self, name) != getattr(type(self), name) else self.solver
 
     @classmethod
     def default_files(cls) -> dict[str, str]:
@@ -140,11 +144,15 @@ class FittedTask(ABC):
 
     Attributes:
         takes_text: whether :meth:`examples` takes lines of text.
+        input_json: what identifies an example in lines of JSON: the attributes of examples by their names there.
+        output_json: the name of an output in lines of JSON, and its type; see :func:`~structsmooth.plain.from_plain`.
     """
 
     task: Task
 
     takes_text: ClassVar[bool] = False
+    input_json: ClassVar[Mapping[str, str]] = {}
+    output_json: ClassVar[tuple[str, Any]] = ("output", Any)
 
     def read(self, path: str | TextIO, split: Split = "predict") -> Sequence[Any]:
         """Examples of a file, as :meth:`Task.read` gives them."""
@@ -181,17 +189,22 @@ class FittedTask(ABC):
         """Write the examples with their predicted outputs; here as lines of JSON, as for ``--json``."""
         write_json_lines(self, examples, predictions, stream)
 
+    def write_answers(self, weights: Tensor, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
+        """Write predictions in the form in which the examples came; here as :meth:`write` does."""
+        self.write(examples, predictions, stream)
+
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""
-        return {}
+        return {name: plain(getattr(example, attribute)) for name, attribute in self.input_json.items()}
 
     def output_to_json(self, output: Any) -> dict[str, Any]:
-        """An output as plain JSON, without a ``score``; here one that is plain JSON already."""
-        return {"output": output}
+        """An output as plain JSON, without a ``score``; here under the name of ``output_json``."""
+        return {self.output_json[0]: plain(output)}
 
     def output_from_json(self, values: Mapping[str, Any]) -> Any:
         """The inverse of :meth:`output_to_json`."""
-        return values["output"]
+        name, hint = self.output_json
+        return from_plain(hint, values[name], name)
 
     def save_mask(self, output: Any, path: Path) -> None:
         """Save an output that labels pixels as a PNG file of one channel.
@@ -251,20 +264,14 @@ class FittedTask(ABC):
         return None
 
     @classmethod
-    def learned_types(cls) -> dict[str, Any]:
-        """The types of what was learned, by field; a task whose types are imported late overrides this."""
-        hints = get_type_hints(cls, include_extras=True)
-        return {f.name: hints[f.name] for f in fields(cls) if f.name != "task"}
-
-    @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> "FittedTask":
-        """The fitted task from its task and the other entries of :meth:`to_dict`, read by :meth:`learned_types`.
+        """The fitted task from its task and the other entries of :meth:`to_dict`, by the types of its fields.
 
         Raises:
             ValueError, TypeError: other entries, or entries of other types.
         """
-        types = cls.learned_types()
-        check_entries("trained", learned, types, [f.name for f in fields(cls) if f.name in types and is_needed(f)])
+        types, own = get_type_hints(cls, include_extras=True), [f for f in fields(cls) if f.name != "task"]
+        check_entries("trained", learned, [f.name for f in own], [f.name for f in own if is_needed(f)])
         return cls(task, **{name: from_plain(types[name], value, name) for name, value in learned.items()})
 
 
@@ -291,6 +298,32 @@ def own_share(n: int) -> range:
     if n < processes.count():
         raise ValueError(f"{processes.count()} processes need an example each, got {n} examples in all")
     return processes.share(n)
+
+
+def known(label: T | None, lacking: str, remedy: str = "") -> T:
+    """A label; ``ValueError`` if it is not known, with what the data lack and how files give it."""
+    if label is None:
+        raise ValueError(f"{lacking}: training and evaluation need them{remedy}")
+    return label
+
+
+def labelled(examples: list[T], split: Split, label: Callable[[T], Any]) -> list[T]:
+    """Examples of a file, whose labels must be known unless they are to be predicted; ``label`` gives that of one."""
+    for example in examples if split != "predict" else ():
+        label(example)
+    return examples
+
+
+def best_outputs(
+    module: nn.Module, weights: Tensor, inputs: Iterable[Any], k: int
+) -> Iterator[list[tuple[float, Tensor]]]:
+    """The k best outputs of each input, a batch of one, with their scores by a module with these weights."""
+    nn.utils.vector_to_parameters(weights, module.parameters())
+    for x in inputs:
+        with torch.no_grad():
+            values, y = module(x).topk(k)
+        ranked = zip(values[0].tolist(), y[0], strict=True)
+        yield [(score, own) for score, own in ranked if score > -torch.inf]
 
 
 class LastResultCache(Generic[T]):

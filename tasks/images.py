@@ -24,6 +24,21 @@ _FORMATS = ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP"]
 _PIXEL = 16
 
 
+class _OpenCV:
+    """OpenCV, which loads with the first image and not with the list of tasks."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            import cv2
+        except ImportError as error:
+            raise ImportError("images need OpenCV: pip install structsmooth[images]") from error
+        return getattr(cv2, name)
+
+
+cv2: Any = _OpenCV()
+"""OpenCV; ``ImportError`` says what to do where it is not installed."""
+
+
 class Named(Protocol):
     """A picture with a name."""
 
@@ -36,13 +51,15 @@ N = TypeVar("N", bound=Named)
 P = TypeVar("P", bound=np.generic)
 
 
-def read_listed(lines: Iterable[str], read: Callable[[str], Sequence[N]]) -> list[N]:
-    """What ``read`` finds at the paths that lines name, such as those of standard input; empty lines count for nothing.
+def read_listed(path: str | Iterable[str], read: Callable[[str], list[N]]) -> list[N]:
+    """What ``read`` finds at a path, or at the paths that the lines of a stream name, empty ones aside.
 
     Raises:
         ValueError: no paths, or two pictures of the same name, whose predictions would have the same file.
     """
-    pictures = [picture for line in lines if line.strip() for picture in read(line.strip())]
+    if isinstance(path, str):
+        return read(path)
+    pictures = [picture for line in path if line.strip() for picture in read(line.strip())]
     if not pictures:
         raise ValueError("standard input: expected lines with paths of images")
     counts = Counter(picture.name for picture in pictures)
@@ -104,12 +121,12 @@ def read_image(file: File) -> NDArray[np.uint8]:
     Raises:
         ValueError: a file that is damaged or no image.
     """
-    return np.asarray(decoded(file, opencv().IMREAD_COLOR), np.uint8)
+    return np.asarray(decoded(file, cv2.IMREAD_COLOR), np.uint8)
 
 
 def decoded(file: File, flags: int) -> NDArray[Any]:
     """The pixels of an image as OpenCV decodes them with these flags; errors as in :func:`read_image`."""
-    cv2, data = opencv(), read_bytes(file)
+    data = read_bytes(file)
     check_pixels(data, file)
     with decoding(file, "an image"):
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
@@ -141,19 +158,6 @@ def embedded(pixels: NDArray[np.uint8], alt: str) -> markup.Markup:
     return markup.picture(np.ascontiguousarray(pixels[..., ::-1]), alt)
 
 
-def numbered(path: str, names: Sequence[str], part: range | None) -> Sequence[str]:
-    """The names that ``PATH#1-200`` asks for, counted from 1; all without a part.
-
-    Raises:
-        ValueError: fewer names than are asked for.
-    """
-    if part is None:
-        return names
-    if part.start < 1 or part.stop > len(names) + 1:
-        raise ValueError(f"{path}: there are {len(names)} images, counted from 1")
-    return names[part.start - 1 : part.stop - 1]
-
-
 def stretches(pixels: NDArray[P]) -> tuple[NDArray[P], NDArray[np.int64]]:
     """Values and lengths of the stretches of equal pixels of an image of one channel, row by row.
 
@@ -174,13 +178,4 @@ def unrolled(values: ArrayLike, lengths: ArrayLike, size: Sequence[int]) -> NDAr
 
 def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
     """Save pixels of one channel [H, W], or of three, BGR [H, W, 3]."""
-    write_atomic(path, opencv().imencode(".png", pixels)[1].tobytes())
-
-
-def opencv() -> Any:
-    """OpenCV, which only images need; ``ImportError`` says what to do where it is not installed."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise ImportError("images need OpenCV: pip install structsmooth[images]") from error
-    return cv2
+    write_atomic(path, cv2.imencode(".png", pixels)[1].tobytes())

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +36,7 @@ class _Description:
     trained: dict[str, Any]
     status: str = ""
     checksum: str | None = None
+    estimator: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,11 @@ def describe(path: str | Path) -> dict[str, Any]:
 
 
 def _check(description: dict[str, Any], path: str | Path) -> None:
+    if "estimator" in description and "trained" not in description:
+        raise ValueError(
+            f"{path}: an estimator whose tokens no task reads, or one that version 0.3 saved: open it by "
+            "structsmooth.estimators.SequenceTagger.load; what this saves of words is a model of a task, too"
+        )
     with decoding(path, "the description of a model"):
         from_plain(_Description, description, "model.json")
 

@@ -86,3 +86,9 @@ def test_private_names_stay_in_their_room():
         if private(name) and name not in of_room[path.parent] | FOREIGN.keys()
     ]
     assert not trespasses, "private names of another room:\n" + "\n".join(trespasses)
+
+
+def test_long_tests_are_tests():
+    for line in (ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines()[1:]:
+        path, *_, name = line.split()[1].split("::")
+        assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), line

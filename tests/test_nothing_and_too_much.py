@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,10 +17,12 @@ from structsmooth import (
     Budget,
     Candidates,
     Constituents,
+    Entropy,
     FactorGraph,
     Hamming,
     LinearChain,
     Matching,
+    Max,
     MinimumRisk,
     Perturbed,
     ProjectiveTree,
@@ -144,22 +147,63 @@ def one_wrong(value: float) -> dict[str, Callable[[], tuple[Structure, Tensor]]]
     }
 
 
+LAYERS: dict[str, Callable[[Structure, Tensor], Tensor]] = {
+    "hinge": StructuralHinge(reduction="none"),
+    "crf": StructuralHinge.crf("none"),
+    "top k": StructuralHinge(L2(1.0, 2), reduction="none"),
+    "sparse": StructuralHinge(SparseMAP(parts="first"), reduction="none"),
+    "perturbed": StructuralHinge(Perturbed(1e-6, n=2, seed=0), None, "none"),
+    "spo": lambda space, y: SPOPlus(reduction="none")(space, space.feasible(), y),
+    "risk": lambda space, y: MinimumRisk(reduction="none")(space, y),
+    "expected cost": lambda space, y: space.expected_cost(y, Hamming()),
+    "entropy": lambda space, y: space.entropy(),
+    "marginals": lambda space, y: space.marginals()[0].square().flatten(1).sum(1),
+    "sparse marginals": lambda space, y: space.sparse_marginals()[0].square().flatten(1).sum(1),
+}
+
+
 @pytest.mark.parametrize("value", [-INF, INF, math.nan])
 @pytest.mark.parametrize("name", list(one_wrong(0.0)))
-def test_without_checks_a_wrong_example_leaves_the_others(name: str, value: float) -> None:
+@pytest.mark.parametrize("layer", list(LAYERS))
+def test_without_checks_a_wrong_example_leaves_the_others(layer: str, name: str, value: float) -> None:
     structure, y = one_wrong(value)[name]()
-    for loss in (StructuralHinge.crf("none"), StructuralHinge(L2(1.0, 2), reduction="none")):
-        (potentials, others) = (structure.potentials[0].clone().requires_grad_(), structure.potentials[1:])
-        moved = structure.replace(potentials, *others)
-        values = loss(moved, y)
-        assert values[1] == INF
-        values.sum().backward()
-        assert potentials.grad is not None
-        good = potentials.detach()[::2].clone().requires_grad_()
-        alone = structure[::2]
-        loss(alone.replace(good, *alone.potentials[1:]), y[::2]).sum().backward()
-        assert_close(potentials.grad[::2], good.grad)
-        assert not potentials.grad[1].any()
+
+    def gradients(rows: slice) -> tuple[Tensor, ...]:
+        potentials = [p.clone().requires_grad_() for p in structure.potentials]
+        values = LAYERS[layer](structure.replace(*potentials)[rows], y[rows])
+        if rows == slice(None) and layer in ("hinge", "crf", "top k", "sparse", "perturbed"):
+            assert values[1] == INF
+        others = values if rows != slice(None) else values[::2]
+        assert bool(others.isfinite().all())
+        return torch.autograd.grad(values.sum(), potentials, materialize_grads=True)
+
+    for whole, alone in zip(gradients(slice(None)), gradients(slice(None, None, 2)), strict=True):
+        assert_close(whole[::2] if len(whole) == 3 else whole, alone[::2] if len(whole) == 3 else alone)
+        assert len(whole) < 3 or not whole[1].any()
+
+
+@pytest.mark.parametrize("name", list(one_wrong(0.0)))
+def test_a_maximum_does_not_pass_over_nan(name: str) -> None:
+    structure, y = one_wrong(0.0)[name]()
+    first = structure.potentials[0].clone()
+    first[1].view(-1)[0] = math.nan  # of a label that is not the best one
+    wrong = structure.replace(first, *structure.potentials[1:])
+    for smoother in (Max(), L2(1.0, 2), SparseMAP(parts="first"), Entropy()):
+        assert (StructuralHinge(smoother, reduction="none")(wrong, y) == INF).tolist() == [False, True, False]
+    assert (regret(wrong, structure) == INF).tolist() == [False, True, False]
+
+
+def test_scores_that_all_examples_share_make_all_wrong() -> None:
+    unary, transition = torch.randn(2, 3, 2, requires_grad=True), torch.full((2, 2), math.nan, requires_grad=True)
+    values = StructuralHinge(reduction="none")(
+        LinearChain(unary, transition, validate_args=False), torch.zeros(2, 3).long()
+    )
+    values.sum().backward()
+    assert values.tolist() == [INF, INF]
+    assert unary.grad is not None
+    assert transition.grad is not None
+    assert not unary.grad.any()
+    assert not transition.grad.any()
 
 
 def test_a_teacher_without_outputs_leaves_the_others() -> None:
@@ -252,6 +296,31 @@ def test_examples_without_parts() -> None:
         StructuralHinge.crf()(chain, y[:, 0]).backward()
         assert unary.grad is not None
         assert not unary.grad[0].any()
+    none, z = torch.tensor([0, 2]), torch.zeros
+    trees = torch.randn(2, 3, 3)
+    for backend in ("compiled", "torch"):
+        own: Any = {"backend": backend}
+        spaces: list[Structure] = [
+            Tree(trees, z(2, 3, 3, 3), z(2, 3).long() - 1, torch.arange(3) < none[:, None], **own),
+            Subset(torch.randn(2, 3, 2), (0, 2), none, **own),
+            SemiMarkov(trees, z(3, 3), z(2, 3), lengths=none, **own),
+            Constituents(torch.randn(2, 3, 3, 2), none, **own),
+            Constituents(torch.randn(2, 3, 3, 2), none, binary=True, **own),
+            ProjectiveTree(trees, trees[0, :2], lengths=none, **own),
+            ProjectiveTree(trees, trees[0, :2], lengths=none, single_root=False, **own),
+            Alignment(trees, lengths=torch.tensor([[0, 2], [2, 2]]), **own),
+        ]
+        spaces += [SpanningTree(trees, trees[0, :2], lengths=none, single_root=single) for single in (False, True)]
+        for space in spaces:
+            values, y = space.topk(2)
+            assert values[0].tolist() == [0, -INF], type(space)
+            assert space.logsumexp()[0] == space.entropy()[0] == 0
+            assert_close(space.score(y[:, 0]), values[:, 0])
+            assert_close(space.sample(2)[0, 0], y[0, 0])
+            assert not any(own[0].any() for own in space.marginals() if own.dim() > 1)
+            assert not space.max_marginals()[0].any()
+            assert StructuralHinge.crf("none")(space, y[:, 0])[0] == 0
+        assert Subset(torch.randn(2, 3, 2), 2, none, **own).max()[0][0] == -INF  # there is no item to take
     weights = torch.randn(3, 2, 2)
     matching = Matching(weights, torch.tensor([[0, 2], [0, 0], [1, 0]]), unmatched_rows=torch.full((3, 2), 0.5))
     values, y = matching.topk(2)

@@ -40,10 +40,18 @@ class Claim(ABC, Generic[Evidence]):
     ours: bool = field(default=False, kw_only=True)
 
     @property
-    @abstractmethod
     def test(self) -> str:
         """What is measured, and where it cuts: the statement holds if this is so."""
+        return self._test()
 
-    @abstractmethod
     def read(self, runs: Evidence) -> Reading:
         """Hold the statement against runs."""
+        return self._read(runs)
+
+    @abstractmethod
+    def _test(self) -> str:
+        """The test of a kind of statement."""
+
+    @abstractmethod
+    def _read(self, runs: Evidence) -> Reading:
+        """The reading of a kind of statement."""

@@ -1,16 +1,16 @@
-"""Claims on the runs of ``structsmooth compare``."""
+"""Claims on the runs of ``structsmooth compare``: costs, ends and rates of convergence."""
 
 import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, linear_regression, median
 from typing import ClassVar
 
 from scripts.reproduce.claim import Claim, Reading
 from scripts.reproduce.objectives import hard_objective
-from structsmooth.cli.comparison import best_settings
+from structsmooth.cli.comparison import best_settings, first_row
 from structsmooth.history import History, Row, best_bound
 
 # Histories by λ and by solver, one for each seed.
@@ -18,6 +18,8 @@ Runs = Mapping[str, Mapping[str, Sequence[History]]]
 
 # Ends that differ by more than this factor are not alike.
 _FAR = 10.0
+# Share of the oracle calls before rates are fitted.
+_WARM_UP = 0.1
 _COSTS: dict[str, Callable[[Row], float]] = {
     "oracle calls": lambda row: row.oracle_calls,
     "seconds": lambda row: row.seconds,
@@ -33,12 +35,11 @@ class AtEachLam(Claim[Runs]):
     heading: ClassVar[str] = ""
 
     @abstractmethod
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         """Hold the statement against the runs at one λ: the share that holds, numbers, and a note on them."""
 
-    def read(self, runs: Runs) -> Reading:
-        """The mean of the shares, and all numbers."""
-        found = {lam: self.at(of_lam) for lam, of_lam in runs.items()}
+    def _read(self, runs: Runs) -> Reading:
+        found = {lam: self._at(of_lam) for lam, of_lam in runs.items()}
         texts = [f"{numbers} at λ = {lam}{note}" for lam, (_, numbers, note) in found.items()]
         return Reading(fmean(share for share, *_ in found.values()), self.heading.format(self) + "; ".join(texts))
 
@@ -69,14 +70,11 @@ class Faster(AtEachLam):
     value: str = "gap"
     margin: float = 1.0
 
-    @property
-    def test(self) -> str:
-        """The largest ratio."""
+    def _test(self) -> str:
         share = f"no more {self.cost} than" if self.margin == 1 else f"at most {self.margin:g} of the {self.cost} of"
         return f"`{self.better}` needs {share} `{self.worse}` to the best {self.value} of both"
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare medians over the seeds."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         target, (first, second) = _costs(runs, (self.better, self.worse), self.cost, self.value)
         found = _compared({self.better: first, self.worse: second}, self.cost)
         return first < math.inf and first <= self.margin * second, found, f" (to {target:.3g})"
@@ -101,16 +99,13 @@ class Alike(AtEachLam):
     cost: str = "oracle calls"
     value: str = "suboptimality"
 
-    @property
-    def test(self) -> str:
-        """The largest ratio, and how far apart they may end."""
+    def _test(self) -> str:
         return (
             f"none needs more than {self.within:g} times the {self.cost} of another to the best {self.value} of all; "
             f"in part if they end more than a factor of {_FAR:g} apart"
         )
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare medians over the seeds."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         target, costs = _costs(runs, self.labels, self.cost, self.value)
         ratio = max(costs) / min(costs) if min(costs) else math.inf
         measured = _measured(runs, self.value)
@@ -137,13 +132,10 @@ class MoreAlike(AtEachLam):
     cost: str = "oracle calls"
     value: str = "suboptimality"
 
-    @property
-    def test(self) -> str:
-        """Which ratio is smaller."""
+    def _test(self) -> str:
         return f"largest over smallest {self.cost} to the best {self.value} of all is no larger than of the others"
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare the ratios of the largest and the smallest cost."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         both = [_costs(runs, some, self.cost, self.value)[1] for some in (self.labels, self.others)]
         own, other = (max(costs) / max(min(costs), 1e-12) for costs in both)
         return own <= other, f"{own:.2g} against {other:.2g}", ""
@@ -162,13 +154,10 @@ class EndsBelow(AtEachLam):
     better: str
     worse: str
 
-    @property
-    def test(self) -> str:
-        """Which is smaller."""
+    def _test(self) -> str:
         return f"one-sided: the objective without penalty of `{self.better}` ends below that of `{self.worse}`"
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare medians over the seeds."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         own, other = medians(runs, (self.better, self.worse), lambda history: hard_objective(history[-1]))
         return own < other, f"{own:.4g} against {other:.4g}", ""
 
@@ -192,17 +181,14 @@ class ScoresAsWell(AtEachLam):
     within: float = 0.01
     two_sided: bool = False
 
-    @property
-    def test(self) -> str:
-        """How far behind it may be."""
+    def _test(self) -> str:
         if self.two_sided:
             return f"{self.metric} of `{self.label}` and `{self.rival}` end within {self.within:g}"
         return (
             f"one-sided: {self.metric} of `{self.label}` ends no more than {self.within:g} below that of `{self.rival}`"
         )
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Compare medians over the seeds."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         own, other = medians(runs, (self.label, self.rival), lambda history: history[-1].metrics[self.metric])
         held = own >= other - self.within and (own <= other + self.within or not self.two_sided)
         return held, f"{own:.3f} against {other:.3f}", ""
@@ -220,14 +206,11 @@ class SameChoice(Claim[Runs]):
     grid: Sequence[str]
     metric: str | None = None
 
-    @property
-    def test(self) -> str:
-        """The criterion."""
+    def _test(self) -> str:
         good = f" of those whose {self.metric} is within 1 % of the best" * bool(self.metric)
         return f"one setting ends lowest{good}"
 
-    def read(self, runs: Runs) -> Reading:
-        """Choose at each λ; the claim holds in part where most choices are the same."""
+    def _read(self, runs: Runs) -> Reading:
         grids = {lam: {label: of_lam[label] for label in self.grid} for lam, of_lam in runs.items()}
         best = {lam: chosen(grid, self.metric) for lam, grid in grids.items()}
         (_, same), *_ = Counter(best.values()).most_common()
@@ -258,12 +241,9 @@ class Metric(AtEachLam):
     high: float = math.inf
     over: str | None = None
 
-    @property
-    def test(self) -> str:
-        """The range."""
-        bounds = [f"no less than {self.low:g}"] * (self.low > -math.inf) + [f"no more than {self.high:g}"] * (
-            self.high < math.inf
-        )
+    def _test(self) -> str:
+        ends = {f"no less than {self.low:g}": self.low, f"no more than {self.high:g}": self.high}
+        bounds = [text for text, end in ends.items() if math.isfinite(end)]
         sides = "one-sided: " if len(bounds) == 1 else ""
         return f"{sides}{self.name} of `{self.label}` ends at {' and '.join(bounds)}"
 
@@ -272,14 +252,57 @@ class Metric(AtEachLam):
         """What is measured."""
         return self.metric + (f" / {self.over}" if self.over else "")
 
-    def at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        """Look at the median over the seeds of the last rows."""
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         (found,) = medians(runs, (self.label,), lambda history: self._of(history[-1]))
         return self.low <= found <= self.high, f"{found:.2g}", ""
 
     def _of(self, row: Row) -> float:
         values = row.as_dict()
         return float(values[self.metric]) / (float(values[self.over]) if self.over else 1.0)
+
+
+@dataclass(frozen=True)
+class Steeper(AtEachLam):
+    """The gap of one solver falls with a higher power of the oracle calls than that of another: its rate is better.
+
+    Powers are slopes of log gap over log calls, by least squares over the rows of the run behind its first tenth.
+
+    Args:
+        better: the label of the solver with the better rate.
+        worse: the other.
+    """
+
+    heading = "slopes: "
+    better: str
+    worse: str
+
+    def _test(self) -> str:
+        return f"the slope of log gap over log oracle calls is smaller for `{self.better}` than for `{self.worse}`"
+
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        own, other = medians(runs, (self.better, self.worse), _power)
+        return own < other, f"{own:.2f} against {other:.2f}", ""
+
+
+@dataclass(frozen=True)
+class FallsLike(AtEachLam):
+    """The gap of a solver falls at least with some power of the oracle calls; slopes are those of :class:`Steeper`.
+
+    Args:
+        label: of the solver.
+        power: the largest slope.
+    """
+
+    heading = "slopes: "
+    label: str
+    power: float
+
+    def _test(self) -> str:
+        return f"one-sided: the slope of log gap over log oracle calls of `{self.label}` is at most {self.power:g}"
+
+    def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
+        (slope,) = medians(runs, (self.label,), _power)
+        return slope <= self.power, f"{slope:.2f}", ""
 
 
 def chosen(grid: Mapping[str, Sequence[History]], metric: str | None) -> str:
@@ -320,7 +343,8 @@ def _costs(
     target = min(target, math.nextafter(start, -math.inf))
 
     def paid(history: History) -> float:
-        return next((_COSTS[cost](row) for row in history if measured(row) <= target), math.inf)
+        row = first_row(history, target, measured)
+        return math.inf if row is None else _COSTS[cost](row)
 
     return target, medians(of_lam, labels, paid)
 
@@ -338,3 +362,13 @@ def _measured(of_lam: Mapping[str, Sequence[History]], value: str) -> Callable[[
         return math.inf if found is None or math.isnan(found) else found
 
     return measured
+
+
+def _power(history: History) -> float:
+    """The slope of log gap over log calls, behind the first tenth of the calls."""
+    last = history[-1].oracle_calls
+    rows = [row for row in history if row.oracle_calls > _WARM_UP * last and row.gap is not None and row.gap > 0]
+    if len(rows) < 2:
+        return math.nan
+    calls, gaps = [math.log(row.oracle_calls) for row in rows], [math.log(row.gap or math.nan) for row in rows]
+    return linear_regression(calls, gaps).slope

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
+from scripts.harness import cpu_clock
 from scripts.reproduce.claim import Claim
 from scripts.reproduce.claims import Runs, chosen
 from scripts.reproduce.objectives import draw_objectives
@@ -19,7 +19,6 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
 from structsmooth.cli.report import markdown_table
-from structsmooth.compiled import clock
 from structsmooth.history import History
 
 SUMMARY = "summary.json"
@@ -68,8 +67,7 @@ class Experiment(ABC):
             RuntimeError: a run failed or was interrupted.
         """
         started = time.process_time()
-        # Others may share the machine: seconds are those of this process alone.
-        with patch.object(clock, "seconds", time.process_time):
+        with cpu_clock():
             evidence = self.evidence(data, out, quick)
         readings = [claim.read(evidence) for claim in self.claims]
         summary = {

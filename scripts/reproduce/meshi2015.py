@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from scripts.reproduce.claim import Claim
 from scripts.reproduce.claims import EndsBelow, Faster, Metric, Runs, ScoresAsWell
 from scripts.reproduce.experiment import Command, Comparisons, Study
-from scripts.reproduce.few_weights import photographs
+from scripts.reproduce.meshi_studies import differences, photographs
 from scripts.reproduce.number_claims import GrowsSlowly, Smaller, Within
-from scripts.reproduce.training_size import differences
 
 
 def _soft(rho: float) -> str:

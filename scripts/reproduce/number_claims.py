@@ -26,16 +26,13 @@ class Cheaper(Claim[Paths]):
     worse: str
     margin: float = 1.0
 
-    @property
-    def test(self) -> str:
-        """The largest ratios."""
+    def _test(self) -> str:
         share = "no more oracle calls and seconds than"
         if self.margin != 1:
             share = f"at most {self.margin:g} times the oracle calls and seconds of"
         return f"{self.better} takes {share} {self.worse}; in part if one of the two"
 
-    def read(self, runs: Paths) -> Reading:
-        """Compare the last breakpoints."""
+    def _read(self, runs: Paths) -> Reading:
         first, second = runs[self.better][-1], runs[self.worse][-1]
         calls, seconds = (first[cost] / second[cost] for cost in ("oracle_calls", "seconds"))
         seen = f"{calls:.2g} of the oracle calls and {seconds:.2g} of the seconds of {self.worse}"
@@ -54,13 +51,10 @@ class LargeAlong(Claim[Numbers]):
     label: str
     low: float
 
-    @property
-    def test(self) -> str:
-        """What nine in ten reach."""
+    def _test(self) -> str:
         return f"one-sided: nine in ten passes reach {self.low:g}"
 
-    def read(self, runs: Numbers) -> Reading:
-        """Count the values that reach it."""
+    def _read(self, runs: Numbers) -> Reading:
         values = runs[self.label]
         share = fmean(value >= self.low for value in values)
         seen = (
@@ -85,14 +79,11 @@ class Within(Claim[Numbers]):
     share: float = 1.0
     above: bool = False
 
-    @property
-    def test(self) -> str:
-        """The bound, and how many are within it."""
+    def _test(self) -> str:
         side = "at most" if self.above else "at least"
         return f"one-sided: {side} {self.share:.0%} of the {self.label} are within {self.bound:g}"
 
-    def read(self, runs: Numbers) -> Reading:
-        """Count the values within the bound."""
+    def _read(self, runs: Numbers) -> Reading:
         values = runs[self.label]
         share = fmean(value <= self.bound for value in values)
         held = share <= self.share if self.above else share >= self.share
@@ -113,13 +104,10 @@ class Smaller(Claim[Numbers]):
     second: str
     most: float = 1.0
 
-    @property
-    def test(self) -> str:
-        """The largest ratio."""
+    def _test(self) -> str:
         return f"{self.first} are at most {self.most:g} times {self.second}"
 
-    def read(self, runs: Numbers) -> Reading:
-        """Compare the means."""
+    def _read(self, runs: Numbers) -> Reading:
         own, other = fmean(runs[self.first]), fmean(runs[self.second])
         return Reading(float(own <= self.most * other), f"{own:.4g} against {other:.4g}")
 
@@ -138,13 +126,10 @@ class GrowsSlowly(Claim[Numbers]):
     last: str
     most: float
 
-    @property
-    def test(self) -> str:
-        """The largest factor."""
+    def _test(self) -> str:
         return f"one-sided: the mean at {self.last} examples is at most {self.most:.3g} times that at {self.first}"
 
-    def read(self, runs: Numbers) -> Reading:
-        """Compare the means."""
+    def _read(self, runs: Numbers) -> Reading:
         before, after = fmean(runs[self.first]), fmean(runs[self.last])
         return Reading(
             float(after <= self.most * before), f"{before:.3g} at {self.first}, {after:.3g} at {self.last} examples"

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from structsmooth.history import History, Row
-from structsmooth.plots.panels import COLOURS, panel_grid
+from structsmooth.plots.panels import COLOURS, panels
 
 # Values are drawn up to this many times the optimum.
 _HIGHEST = 10.0
@@ -34,25 +34,24 @@ def draw_objectives(runs: Mapping[str, Sequence[History]], picture: Path, metric
     """
     best = optimum(runs)
     axes: dict[str, Callable[[Row], float]] = {"passes": lambda row: row.passes, "seconds": lambda row: row.seconds}
-    figure, grid = panel_grid(1 + (metric is not None), 2, (11, 4.5 + 3 * (metric is not None)), title)
-    for panel, (name, axis) in zip(grid[0], axes.items(), strict=True):
-        for i, (label, histories) in enumerate(runs.items()):
-            colour = COLOURS[i % len(COLOURS)]
-            panel.plot(*_line(histories, axis, hard_objective), color=colour, label=label)
-            for value, style in (("soft_objective", "--"), ("soft_dual", ":")):
-                if value in histories[0][-1].metrics:
-                    panel.plot(*_line(histories, axis, _metric(value)), color=colour, linestyle=style, linewidth=0.8)
-        panel.axhline(best, color="grey", linewidth=0.8)
-        panel.set(xscale="log", yscale="log", ylim=(best / 2, _HIGHEST * best), xlabel=name)
-    grid[0, 0].set_ylabel("objective; the line is g*")
-    if metric is not None:
-        for panel, axis in zip(grid[1], axes.values(), strict=True):
-            for i, histories in enumerate(runs.values()):
-                panel.plot(*_line(histories, axis, _metric(metric)), color=COLOURS[i % len(COLOURS)])
-        grid[1, 0].set_ylabel(metric)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(picture, dpi=120)
+    rows = 2 if metric else 1
+    with panels(picture, (rows, 2), (11, 1.5 + 3 * rows), title) as grid:
+        for column, (name, axis) in enumerate(axes.items()):
+            panel = grid[0, column]
+            for i, (label, histories) in enumerate(runs.items()):
+                colour = COLOURS[i % len(COLOURS)]
+                panel.plot(*_line(histories, axis, hard_objective), color=colour, label=label)
+                for value, style in (("soft_objective", "--"), ("soft_dual", ":")):
+                    if value in histories[0][-1].metrics:
+                        panel.plot(*_line(histories, axis, _metric(value)), style, color=colour, linewidth=0.8)
+                if metric is not None:
+                    grid[1, column].plot(*_line(histories, axis, _metric(metric)), color=colour)
+            panel.axhline(best, color="grey", linewidth=0.8)
+            panel.set(xscale="log", yscale="log", ylim=(best / 2, _HIGHEST * best), xlabel=name)
+        for panel, text in zip(grid[:, 0], ("objective; the line is g*", metric), strict=False):
+            panel.set_ylabel(text)
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        grid[0, 0].figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
 
 
 def _metric(name: str) -> Callable[[Row], float]:

@@ -5,9 +5,8 @@ from itertools import product
 
 from scripts.reproduce.claims import Alike, Faster, Metric
 from scripts.reproduce.experiment import Command, Study
-from scripts.reproduce.heuristic_path import EPSILON, heuristic_paths
-from scripts.reproduce.nonuniformity import predicted_gains
 from scripts.reproduce.number_claims import Cheaper, LargeAlong, Smaller, Within
+from scripts.reproduce.osokin_studies import EPSILON, heuristic_paths, predicted_gains
 from structsmooth.solvers import BCFW
 
 # Algorithm 2 as printed: every ten passes of steps, a pass looks at all gaps and makes no steps.

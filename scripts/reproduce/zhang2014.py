@@ -1,8 +1,7 @@
 """Zhang et al. (2014), Accelerated training of max-margin Markov networks with kernels."""
 
-from scripts.reproduce.claims import Faster, Metric
+from scripts.reproduce.claims import FallsLike, Faster, Metric, Steeper
 from scripts.reproduce.experiment import Command
-from scripts.reproduce.rates import FallsLike, Steeper
 
 _GAP, _BMRM, _STRUCT, _EXTRA = "excessive-gap", "cutting-plane", "n-slack", "extragradient"
 _AEG, _EG, _BATCH_EG = (

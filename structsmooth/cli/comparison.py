@@ -38,7 +38,7 @@ def gaps_table(runs: Mapping[str, Mapping[str, Sequence[History]]], oracles: Map
             label,
             oracle,
             *(
-                _effort([_first(history, accuracy, lambda row: row.gap) for history in by_solver[label]], n)
+                effort([first_row(history, accuracy, lambda row: row.gap) for history in by_solver[label]], n)
                 for by_solver in runs.values()
                 for accuracy in _ACCURACIES
             ),
@@ -107,8 +107,8 @@ def _reaching(runs: Mapping[str, Sequence[History]], bound: float) -> str:
         [
             f"{accuracy:g}",
             label,
-            *_cost([_first(history, accuracy, lambda row: row.gap) for history in histories]),
-            *_cost([_first(history, accuracy, lambda row: row.objective - bound) for history in histories]),
+            *_cost([first_row(history, accuracy, lambda row: row.gap) for history in histories]),
+            *_cost([first_row(history, accuracy, lambda row: row.objective - bound) for history in histories]),
         ]
         for accuracy in _ACCURACIES
         for label, histories in runs.items()
@@ -116,7 +116,7 @@ def _reaching(runs: Mapping[str, Sequence[History]], bound: float) -> str:
     return markdown_table(header, rows, text_columns=2)
 
 
-def _first(history: History, accuracy: float, value: Callable[[Row], float | None]) -> Row | None:
+def first_row(history: History, accuracy: float, value: Callable[[Row], float | None]) -> Row | None:
     """The first row whose value is no larger than an accuracy."""
     return next((row for row in history if (v := value(row)) is not None and v <= accuracy), None)
 
@@ -130,7 +130,7 @@ def _cost(rows: Sequence[Row | None]) -> list[str]:
     ]
 
 
-def _effort(rows: Sequence[Row | None], n: int) -> str:
+def effort(rows: Sequence[Row | None], n: int) -> str:
     """Median effective passes and seconds at some rows of the runs."""
     passes = _cell([math.inf if row is None else row.oracle_calls / n for row in rows], "{:.3g}")
     seconds = _cell([math.inf if row is None else row.seconds for row in rows], "{:.2g} s")

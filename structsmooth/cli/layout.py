@@ -62,6 +62,11 @@ COMMANDS = {
     "evaluate": Command(
         "trained", "Measure a trained model on a labelled file.", "structsmooth evaluate runs/mine test.txt"
     ),
+    "convert": Command(
+        "convert",
+        "Convert annotated texts from one form to another.",
+        "structsmooth convert annotated.jsonl train.conll --to conll",
+    ),
     "info": Command("trained", "Describe the model in a directory.", "structsmooth info runs/mine"),
 }
 

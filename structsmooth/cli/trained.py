@@ -45,7 +45,7 @@ def predict(options: Namespace) -> int:
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
     with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
-        _write(options, model.task, examples, predictions, stream)
+        _write(options, model, examples, predictions, stream)
     return 0
 
 
@@ -86,12 +86,12 @@ def _load_to_read(options: Namespace, columns_of_training: bool = True) -> Train
 
 
 def _write(
-    options: Namespace, task: FittedTask, examples: Sequence[Any], predictions: Predictions, stream: TextIO
+    options: Namespace, model: TrainedModel, examples: Sequence[Any], predictions: Predictions, stream: TextIO
 ) -> None:
     if options.json:
-        write_json_lines(task, examples, predictions, stream, Path(options.masks) if options.masks else None)
+        write_json_lines(model.task, examples, predictions, stream, Path(options.masks) if options.masks else None)
     else:
-        task.write(examples, predictions, stream)
+        model.task.write_answers(model.weights, examples, predictions, stream)
 
 
 def evaluate(options: Namespace) -> int:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -82,6 +82,12 @@ class SolvedEstimator(SolverParameters):
     lam_: float
     history_: History
     _stream: State | None = None  # of the batches that partial_fit was given
+    _run: dict[str, Any]  # number of examples, and how the run ended
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.target_tags.required = isinstance(self, ClassifierMixin), True
+        return tags
 
     def _solve(
         self,
@@ -125,6 +131,7 @@ class SolvedEstimator(SolverParameters):
         self.lam_ = experiment.lam_of(problem)
         self.objective_, self.n_iter_ = row.objective, result.history[-1].passes
         self.gap_ = np.nan if row.gap is None else row.gap
+        self._run = {"n": problem.n, "status": result.status.value, "message": result.message}
         return result
 
     def _solve_more(self, problem: Problem) -> None:

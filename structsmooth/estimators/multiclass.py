@@ -13,13 +13,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from structsmooth.costs import Hamming
 from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.matrices import MatrixLike, as_tensor, dense_sequences, fitted_kernel, sparse_sequences
 from structsmooth.estimators.weights import SampleWeights
 from structsmooth.kernels import Kernel, KernelName
-from structsmooth.problems import DenseChainProblem, SparseChainProblem
+from structsmooth.problems import LinearProblem
 from structsmooth.solvers import Certificate
+from structsmooth.text.tagger import chain_problem
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -158,12 +158,9 @@ class MulticlassSVM(ClassifierMixin, SolvedEstimator):
         kept, weights = SampleWeights.by_class(weights, self.class_weight, self.classes_, states)
         return X[kept], torch.from_numpy(states[kept]), weights
 
-    def _problem(self, X: Any, states: Tensor) -> SparseChainProblem | DenseChainProblem:
+    def _problem(self, X: Any, states: Tensor) -> LinearProblem:
         """The finite sum over chains of length one."""
         if self.kernel is not None:
             X = self.kernel_(as_tensor(X)).numpy()
-        lengths, count = [1] * len(states), len(self.classes_)
-        if isinstance(X, np.ndarray):
-            sequences = dense_sequences(X, lengths)
-            return DenseChainProblem(sequences.features, states, sequences.lengths, count, Hamming())
-        return SparseChainProblem(sparse_sequences(X, lengths), states, X.shape[1], count, Hamming())
+        sequences = (dense_sequences if isinstance(X, np.ndarray) else sparse_sequences)(X, [1] * len(states))
+        return chain_problem("hinge", sequences, states, (X.shape[1], len(self.classes_)))

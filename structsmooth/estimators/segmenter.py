@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import Tags, check_array
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -63,11 +63,6 @@ class GraphSegmenter(SolvedEstimator):
     """
 
     lam: float | str = "10/n"
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.target_tags.required = False, True
-        return tags
 
     def fit(self, X: Sequence[Any], y: Sequence[ArrayLike], sample_weight: ArrayLike | None = None) -> "GraphSegmenter":
         """Train on labelled graphs.

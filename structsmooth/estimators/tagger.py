@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.model_selection import train_test_split
-from sklearn.utils import Tags as SklearnTags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from structsmooth.metrics import MatchCounts
 from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate, ProximalBCFW
+from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.scores import entity_matches
 from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
 
@@ -120,11 +120,6 @@ class SequenceTagger(TaggerWeights):
     validation_fraction: float = 0.1
     n_iter_no_change: int = 5
 
-    def __sklearn_tags__(self) -> SklearnTags:
-        tags: SklearnTags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.target_tags.required = False, True
-        return tags
-
     def fit(
         self,
         X: Sequence[Any],
@@ -160,7 +155,7 @@ class SequenceTagger(TaggerWeights):
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
         self.features_, sequences = fit_features(sentences, self.template, kernel)
         labels = self.tags_.states(tags)
-        data = (self.loss, sequences.lengths, labels, len(self.features_.names))
+        data = (self.loss, sequences.lengths, labels, self.features_.size)
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
         problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
         settings: dict[str, Any] = {"start": start, "validation": validation, "sample_weight": weights}
@@ -212,6 +207,25 @@ class SequenceTagger(TaggerWeights):
 
         return self._over(X, marginals, list)
 
+    def predict_spans(self, X: Sequence[Any]) -> list[list[ProbableEntity]]:
+        """The entities of the best tags of each sentence: ``start`` and ``end`` of tokens, ``label``, ``probability``.
+
+        The probability that an entity of this label and these ends is in the output is exact under the Gibbs
+        distribution of the scores. It is that of the model for ``loss="crf"``; other losses do not train probabilities.
+
+        Raises:
+            ValueError: tags that are not those of entities.
+        """
+        check_is_fitted(self, "weights_")
+        if self.scheme_ is None:
+            raise ValueError("predict_spans needs tags of entities, such as B-PER, I-PER and O")
+
+        def spans(sequences: Sequences, weights: Tensor) -> list[list[ProbableEntity]]:
+            best = (ranked[0][1] for ranked in self._tagger.best(sequences, weights, 1))
+            return self._tagger.spans(sequences, weights, best)
+
+        return self._over(X, spans, list)
+
     def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
         sentences, tags, weights = check_sentences(X, y, sample_weight)
@@ -243,7 +257,10 @@ class SequenceTagger(TaggerWeights):
 
     @classmethod
     def load(cls, path: str | Path) -> "SequenceTagger":
-        """The tagger that :meth:`save` wrote into a folder; executes no code.
+        """The tagger that :meth:`save` wrote into a folder, or a model of the tasks NER and chunking; executes no code.
+
+        What only an estimator keeps, such as its history and gap, is unknown of a task's model: empty, or NaN. In turn,
+        :func:`structsmooth.load` and the commands open the folder of a tagger of words.
 
         Raises:
             FileNotFoundError: no tagger in the folder.
@@ -272,7 +289,7 @@ class SequenceTagger(TaggerWeights):
 
     @property
     def _tagger(self) -> Tagger:
-        return Tagger(self.tags_, len(self.features_.names))
+        return Tagger(self.tags_, self.features_.size)
 
     def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
         """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""

@@ -1,9 +1,9 @@
-"""Taggers in files: weights and landmarks as safetensors, all else as JSON."""
+"""Taggers in files, in the format of the models of tasks: weights and landmarks as safetensors, all else as JSON."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -15,54 +15,131 @@ from structsmooth.estimators.tokens import DictFeatures, KernelRows, NumberRows,
 from structsmooth.files import decoding
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
+from structsmooth.plain import from_plain, plain
 from structsmooth.solvers import Solver, parse_solver, solver_text
-from structsmooth.text.encoders import DictionaryEncoder
+from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
+from structsmooth.text.inputs import Inputs, with_inputs
+from structsmooth.text.schemes import TagScheme
 from structsmooth.text.tagger import Tags
 
-_FORMAT = "SequenceTagger"
+T = TypeVar("T")
+
+_NAME = "SequenceTagger"
 _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
 
 
+@dataclass(frozen=True)
+class _Words:
+    """What the model of a task says of a tagger of words; its other entries are about files and training."""
+
+    task: str
+    encoder: AttributeEncoder
+    tags: list[str] | list[int]
+    inputs: Inputs
+    scheme: Literal[TagScheme, "plain"]
+    rich: bool = True
+    transition_scale: float = 1.0
+
+    @property
+    def template(self) -> str:
+        """The name of the templates of attributes."""
+        return "chunking" if self.task == "chunking" else "rich" if self.rich else "plain"
+
+    @property
+    def own_scheme(self) -> TagScheme | None:
+        """The scheme; ``None`` for plain tags."""
+        return None if self.scheme == "plain" else self.scheme
+
+
+@dataclass(frozen=True)
+class _Estimator:
+    """What an estimator has besides a model."""
+
+    name: str
+    parameters: dict[str, Any]
+    learned: dict[str, float]
+    history: list[dict[str, Any]]
+    scheme: TagScheme | None = None
+    columns: list[str] = field(default_factory=list)
+
+
 def save(tagger: Any, folder: Path) -> None:
-    """Write a fitted tagger into a folder."""
-    features = tagger.features_.to_dict()
-    tensors = {name: value for name, value in features.items() if isinstance(value, Tensor)}
-    described = {
-        "structsmooth": __version__,
-        "estimator": _FORMAT,
-        "parameters": _plain_parameters(tagger.get_params(deep=False)),
-        "tags": asdict(tagger.tags_),
-        "features": {"kind": tagger.features_.kind} | {k: v for k, v in features.items() if k not in tensors},
-        "columns": list(getattr(tagger, "feature_names_in_", ())),
-        "learned": {name: getattr(tagger, name) for name in _LEARNED},
-        "history": [row.as_dict() for row in tagger.history_],
-    }
-    save_model(folder, described, tensors | {"weights": torch.from_numpy(tagger.weights_)})
+    """Write a fitted tagger into a folder; one of words as the model of a task, with what an estimator has besides."""
+    features, tags, tensors = tagger.features_, tagger.tags_, {"weights": torch.from_numpy(tagger.weights_)}
+    parameters, learned = _plain_parameters(tagger.get_params(deep=False)), {n: getattr(tagger, n) for n in _LEARNED}
+    history, columns = [row.as_dict() for row in tagger.history_], list(getattr(tagger, "feature_names_in_", ()))
+    own = _Estimator(_NAME, parameters, learned, history, tags.scheme, columns)
+    described = {"structsmooth": __version__, "estimator": plain(own)}
+    if isinstance(features, WordFeatures):
+        is_chunking = features.template == "chunking"
+        trained = {"scheme": tags.scheme if tags.constrained else "plain", "bits": getattr(features.encoder, "bits", 0)}
+        trained |= {} if is_chunking else {"rich": features.template == "rich"}
+        trained |= plain({"encoder": features.encoder, "tags": tags.names, "inputs": features.inputs})
+        described |= {"task": "chunking" if is_chunking else "ner", "settings": parameters, "metrics": {}}
+        described |= {**tagger._run, "lam": tagger.lam_, "trained": trained}
+    else:
+        values = features.to_dict()
+        tensors |= {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        values = {name: value for name, value in values.items() if name not in tensors}
+        described |= {"tags": asdict(tags), "features": {"kind": features.kind, **values}}
+    save_model(folder, described, tensors)
 
 
 def load(cls: Any, folder: Path) -> Any:
-    """The tagger in a folder."""
+    """The tagger in a folder, or the model of a task that tags words as a tagger."""
     described, tensors = load_model(folder)
-    with decoding(folder, f"a {_FORMAT}"):
-        if described["estimator"] != _FORMAT:
-            raise ValueError(f"it is of a {described['estimator']}")
+    with decoding(folder, f"a {_NAME}"):
         return _restored(cls, described, tensors)
 
 
 def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    tagger = cls(**_parameters(described["parameters"]))
-    tagger.tags_ = Tags(**described["tags"])
-    tagger.weights_ = tensors.pop("weights").numpy()
-    tagger.features_ = _features(described["features"] | tensors, tagger)
-    if columns := described.get("columns"):  # of data frames; version 0.3 kept none
-        tagger.feature_names_in_ = np.array(columns, dtype=object)
-    tagger.history_ = History.from_json_lines(map(json.dumps, described["history"]))
+    weights, words = tensors.pop("weights"), _words(described) if "trained" in described else None
+    own = _estimator(cls, described, words)
+    if own.name != _NAME:
+        raise ValueError(f"it is of a {own.name}")
+    tagger = cls(**_parameters(own.parameters))
+    if own.columns:  # of data frames
+        tagger.feature_names_in_ = np.array(own.columns, dtype=object)
+    tagger.history_ = History.from_json_lines(map(json.dumps, own.history))
     for name in _LEARNED:
-        setattr(tagger, name, described["learned"][name])
-    features, states = len(tagger.features_.names), len(tagger.tags_.names)
+        setattr(tagger, name, own.learned[name])
+    if words is None:
+        tagger.tags_ = Tags(**described["tags"])
+        tagger.features_ = _features(described["features"] | tensors, tagger)
+    else:
+        tagger.tags_ = Tags(words.tags, own.scheme, constrained=words.own_scheme is not None)
+        tagger.features_ = WordFeatures(words.template, words.inputs, words.encoder)
+        tagger._run = {"n": described["n"], "status": described.get("status", ""), "message": described["message"]}
+        rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
+        weights = torch.cat([rows, words.transition_scale * pairs, ends]).flatten()
+    tagger.weights_ = weights.numpy()
+    features, states = tagger.features_.size, len(tagger.tags_.names)
     if tagger.weights_.shape != ((features + states + 2) * states,) or not np.isfinite(tagger.weights_).all():
         raise ValueError(f"{features} features and {states} tags do not fit the weights")
     return tagger
+
+
+def _words(described: dict[str, Any]) -> _Words:
+    if described["task"] not in ("ner", "chunking"):
+        raise ValueError(f"it is a model of the task {described['task']}")
+    return _of_entries(_Words, with_inputs(described["trained"]) | {"task": described["task"]}, "trained")
+
+
+def _estimator(cls: Any, described: dict[str, Any], words: _Words | None) -> _Estimator:
+    """What an estimator has besides a model; of the model of a task, what is known of it."""
+    if "estimator" in described or words is None:
+        own: Any = described["estimator"]
+        own = described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
+        return _of_entries(_Estimator, own, "estimator")
+    tagger = cls(lam=described["lam"], template=words.template, constraints=words.own_scheme)
+    unknown = dict.fromkeys(_LEARNED, np.nan) | {"lam_": described["lam"]}
+    return _Estimator(_NAME, _plain_parameters(tagger.get_params(deep=False)), unknown, [], words.own_scheme)
+
+
+def _of_entries(kind: type[T], entries: dict[str, Any], name: str) -> T:
+    """A dataclass of those of some entries that it has."""
+    own: T = from_plain(kind, {f.name: entries[f.name] for f in fields(kind) if f.name in entries}, name)  # type: ignore[arg-type]
+    return own
 
 
 def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -92,8 +169,9 @@ def _parameters(plain: dict[str, Any]) -> dict[str, Any]:
 
 def _features(data: dict[str, Any], tagger: Any) -> TokenFeatures:
     kind = data.pop("kind")
-    if kind == WordFeatures.kind:
-        return WordFeatures(data["template"], data["columns"], DictionaryEncoder(data["names"]))
+    if kind == WordFeatures.kind:  # of version 0.3
+        encoder, names = DictionaryEncoder(data["names"]), ["pos", "chunk"][: data["columns"] - 1]
+        return WordFeatures(data["template"], Inputs(data["columns"] + 1, names), encoder)
     if kind == DictFeatures.kind:
         return DictFeatures(data["names"])
     if kind == NumberRows.kind:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -21,10 +21,12 @@ from structsmooth.estimators.matrices import (
     stacked,
 )
 from structsmooth.kernels import FittedKernel, Kernel, KernelName
+from structsmooth.models.chains import scored_by_kernel
 from structsmooth.sequences import DenseSequences, Sequences
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.encoders import DictionaryEncoder
-from structsmooth.text.templates import CHUNKING, PLAIN, RICH, Templates
+from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
+from structsmooth.text.inputs import Inputs
+from structsmooth.text.templates import CHUNKING, PLAIN, RICH, Templates, columns_of
 
 Template = Literal["rich", "plain", "chunking"]
 _PLAIN = {str, bool, int, float}  # values of features that cannot hold bytes
@@ -41,6 +43,11 @@ class TokenFeatures(ABC):
     def names(self) -> list[str]:
         """Names of the F features, in the order of their weights."""
 
+    @property
+    def size(self) -> int:
+        """Number F of features."""
+        return len(self.names)
+
     @abstractmethod
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """Sentences, none of them empty, as sequences; unknown features are left out.
@@ -53,18 +60,20 @@ class TokenFeatures(ABC):
         """Sequences and weights that give sentences the scores that :meth:`encode` and ``weights`` would give them."""
         return self.encode(sentences), weights
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """What was learned, as plain JSON but for tensors."""
-
 
 @dataclass(frozen=True)
 class WordFeatures(TokenFeatures):
-    """Attributes of words, or of tuples of a word, its part of speech and its chunk tag, by a template."""
+    """Attributes of words, or of tuples of a word and other columns, as the tasks of taggers have them.
+
+    Args:
+        template: name of the templates of attributes.
+        inputs: the columns, such as parts of speech and chunk tags.
+        encoder: of the attributes.
+    """
 
     template: str
-    columns: int
-    encoder: DictionaryEncoder
+    inputs: Inputs
+    encoder: AttributeEncoder
 
     kind = "words"
 
@@ -73,21 +82,28 @@ class WordFeatures(TokenFeatures):
         """The attributes that occur in training sentences."""
         if template not in _TEMPLATES:
             raise ValueError(f"template must be one of {', '.join(get_args(Template))}, got {template!r}")
-        columns = len(_columns(sentences[0][0]))
-        return cls(template, columns, DictionaryEncoder.fit(_corpus(sentences, columns), _TEMPLATES[template]))
+        corpus, columns = _corpus(sentences, len(_columns(sentences[0][0]))), columns_of(_TEMPLATES[template])
+        inputs = Inputs.of(corpus, words_only=False)
+        names = [name for name in ("pos", "chunk")[: inputs.columns - 2] if name in columns]
+        inputs = replace(inputs, names=names)
+        return cls(template, inputs, DictionaryEncoder.fit(corpus, inputs.templates(_TEMPLATES[template])))
 
     @property
     def names(self) -> list[str]:
-        """The attributes."""
-        return self.encoder.attributes
+        """The attributes; numbers if they are hashed."""
+        known = self.encoder.names((), ())
+        return [known.get(number, str(number)) for number in range(self.size)]
+
+    @property
+    def size(self) -> int:
+        """Number of different integers of the encoder."""
+        return self.encoder.size
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The known attributes of each token."""
-        return self.encoder.encode(_corpus(sentences, self.columns), _TEMPLATES[self.template])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Template, columns and attributes."""
-        return {"template": self.template, "columns": self.columns, "names": self.names}
+        alone = self.inputs.words_alone and not isinstance(sentences[0][0], tuple)
+        corpus = _corpus(sentences, 1 if alone else self.inputs.columns - 1)
+        return self.encoder.encode(corpus, self.inputs.templates(_TEMPLATES[self.template]))
 
 
 class DictFeatures(TokenFeatures):
@@ -174,13 +190,11 @@ class KernelRows(TokenFeatures):
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
         """The features of each row."""
-        return self._sequences(sentences, self.kernel(self._points(sentences)))
+        return DenseSequences.of(self.kernel(self._points(sentences)), _rows(sentences))
 
     def scored(self, sentences: Sequence[Any], weights: Tensor, states: int) -> tuple[Sequences, Tensor]:
         """Scores by kernel values, without features, as features of weight one."""
-        rows, others = weights.view(-1, states).tensor_split([-states - 2])
-        scores = self.kernel.scores(self._points(sentences), rows)
-        return self._sequences(sentences, scores), torch.cat([torch.eye(states).to(rows), others]).flatten()
+        return scored_by_kernel(self.kernel, self._points(sentences), _rows(sentences), weights, states)
 
     def to_dict(self) -> dict[str, Any]:
         """The landmarks and γ; the kernel itself is a parameter of the estimator."""
@@ -188,9 +202,6 @@ class KernelRows(TokenFeatures):
 
     def _points(self, sentences: Sequence[Any]) -> Tensor:
         return as_tensor(stacked(sentences, self.kernel.landmarks.shape[1]))
-
-    def _sequences(self, sentences: Sequence[Any], rows: Tensor) -> DenseSequences:
-        return DenseSequences.of(rows, torch.tensor([sentence.shape[0] for sentence in sentences]))
 
 
 class KernelSettings(NamedTuple):
@@ -260,6 +271,10 @@ def length(sentence: Any) -> int:
     if isinstance(sentence, str | Mapping):
         raise ValueError(f"a sentence must be a list of tokens, got {sentence!r}")
     return int(sentence.shape[0]) if hasattr(sentence, "shape") else len(sentence)
+
+
+def _rows(sentences: Sequence[Any]) -> Tensor:
+    return torch.tensor([sentence.shape[0] for sentence in sentences])
 
 
 def _corpus(sentences: Sequence[Any], columns: int) -> Corpus:

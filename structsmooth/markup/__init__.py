@@ -1,9 +1,9 @@
 """HTML that tasks make of their examples, in which text of data never becomes markup."""
 
-from structsmooth.markup.blocks import Block, Drawing, Matrix, Table, weight_table
+from structsmooth.markup.blocks import Block, Drawing, Matrix, Table, confusion, weight_table
 from structsmooth.markup.elements import Markup, element, joined
-from structsmooth.markup.examples import Verdict, alternatives, chips, hue, swatch, verdict, views
-from structsmooth.markup.pictures import diverging, picture
+from structsmooth.markup.examples import Verdict, alternatives, chips, differences, hue, swatch, verdict, views
+from structsmooth.markup.pictures import diverging, enlarged, picture
 
 __all__ = [
     "Block",
@@ -14,8 +14,11 @@ __all__ = [
     "Verdict",
     "alternatives",
     "chips",
+    "confusion",
+    "differences",
     "diverging",
     "element",
+    "enlarged",
     "hue",
     "joined",
     "picture",

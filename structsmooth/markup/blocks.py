@@ -1,9 +1,11 @@
 """Tables and figures of a report, as data."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.markup.elements import Markup
@@ -63,6 +65,14 @@ class Drawing:
 
 Block = Table | Matrix | Drawing
 """A part of a report."""
+
+
+def confusion(caption: str, gold: Iterable[str], found: Iterable[str]) -> Matrix:
+    """How often each label was found in the place of which one, of labels one by one."""
+    counts = Counter(zip(gold, found, strict=True))
+    labels = sorted({label for pair in counts for label in pair})
+    values = np.array([[counts[right, guess] for guess in labels] for right in labels])
+    return Matrix(caption, labels, labels, values, "gold", "predicted", counts=True)
 
 
 def weight_table(

@@ -26,6 +26,17 @@ def alternatives(ranked: Sequence[tuple[float, Any]], describe: Callable[[Any], 
     return element("div", title, element("ol", *items, start=2), class_="alternatives")
 
 
+def differences(ranked: Sequence[tuple[float, Sequence[Any]]], text: Callable[[Any], str] = str) -> Markup:
+    """:func:`alternatives` that are sets of things: those that they have, and those of the best one that they lack."""
+    best = ranked[0][1]
+
+    def describe(things: Sequence[Any]) -> str:
+        more, fewer = ([text(x) for x in a if x not in b] for a, b in ((things, best), (best, things)))
+        return ", ".join([*(f"with {name}" for name in more), *(f"without {name}" for name in fewer)])
+
+    return alternatives(ranked, describe)
+
+
 def verdict(kind: Verdict, *content: str) -> Markup:
     """A part of an output, with a sign and a style for what is right about it."""
     signs = {"right": "✓", "wrong": "✗", "missed": "○", "plain": ""}
@@ -54,9 +65,9 @@ def swatch(colour: Sequence[int], *content: str) -> Markup:
     return element("span", box, *content, class_="chip plain")
 
 
-def views(*pictures: tuple[str, Markup]) -> Markup:
-    """Pictures side by side, each with its caption."""
-    return element("div", *(_captioned(*one) for one in pictures), class_="views")
+def views(*pictures: tuple[str, Markup], kind: str = "views") -> Markup:
+    """Pictures side by side, each with its caption; ``kind`` is for style sheets, "letters" for small ones."""
+    return element("div", *(_captioned(*one) for one in pictures), class_=kind)
 
 
 def _captioned(caption: str, image: Markup) -> Markup:

@@ -35,6 +35,11 @@ def picture(pixels: NDArray[np.uint8], alt: str, **attributes: str | int) -> Mar
     return element("img", src=min(encoded, key=len), alt=alt, **({"width": width, "height": height} | attributes))
 
 
+def enlarged(pixels: NDArray[np.uint8], alt: str, factor: int) -> Markup:
+    """A small image, uint8 [H, W, 3 or 4], whose pixels are shown as squares of some width; ``alt`` says what it is."""
+    return picture(pixels, alt, class_="pixels", width=factor * pixels.shape[1], height=factor * pixels.shape[0])
+
+
 def diverging(values: NDArray[np.float64], largest: float) -> NDArray[np.uint8]:
     """Colours of numbers [...], RGBA: blue from 0 to ``largest``, orange from 0 to −``largest``, clear at 0."""
     strength = np.clip(np.abs(values) / max(largest, 1e-300), 0, 1)[..., None]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.history import History, Row, best_bound
-from structsmooth.plots.panels import COLOURS, is_drawn, panel_grid
+from structsmooth.plots.panels import COLOURS, is_drawn, panels
 
 # What a line and its band are over runs.
 Bands = Literal["range", "deviation"]
@@ -58,7 +58,7 @@ def plot_comparison(
     from matplotlib.ticker import EngFormatter
 
     bound = best_bound(history for histories in runs.values() for history in histories)
-    panels: dict[str, Callable[[Row], float | None]] = {
+    values: dict[str, Callable[[Row], float | None]] = {
         "suboptimality": lambda row: row.objective - bound,
         "duality gap": lambda row: row.gap,
         "estimated gap / gap": _trust,
@@ -66,7 +66,7 @@ def plot_comparison(
         **{metric: partial(_metric, metric) for metric in metrics},
     }
     rows = [row for histories in runs.values() for history in histories for row in history]
-    panels = {name: value for name, value in panels.items() if any(value(row) is not None for row in rows)}
+    values = {name: value for name, value in values.items() if any(value(row) is not None for row in rows)}
     axes: dict[str, Callable[[Row], float]] = {
         f"effective passes (n = {n:,} oracle calls)": lambda row: row.oracle_calls / n,
         "seconds": lambda row: row.seconds,
@@ -74,20 +74,19 @@ def plot_comparison(
     if any(row.passes and row.oracle_calls > _FULL_PASSES * n * row.passes for row in rows):
         axes["passes of steps, without full passes"] = lambda row: row.passes
     linear = {"share of cache hits", *metrics}
-    figure, grid = panel_grid(len(panels), len(axes), (5.5 * len(axes), 0.8 + 3 * len(panels)), title)
-    for line, (name, value) in zip(grid, panels.items(), strict=True):
-        for panel, axis in zip(line, axes.values(), strict=True):
-            _draw_bands(panel, runs, axis, value, bands, log=name not in linear)
-        line[0].set_ylabel(name)
-    for panel, label in zip(grid[-1], axes, strict=True):
-        panel.set_xlabel(label)
-    calls = grid[0][0].secondary_xaxis("top", functions=(lambda passes: passes * n, lambda calls: calls / n))
-    calls.set_xlabel("oracle calls")
-    calls.xaxis.set_major_formatter(EngFormatter(sep=""))
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    columns = min(len(labels), max(1, _LEGEND // max(_HANDLE + len(label) for label in labels)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    figure.savefig(path, dpi=120)
+    with panels(path, (len(values), len(axes)), (5.5 * len(axes), 0.8 + 3 * len(values)), title) as grid:
+        for line, (name, value) in zip(grid, values.items(), strict=True):
+            for panel, axis in zip(line, axes.values(), strict=True):
+                _draw_bands(panel, runs, axis, value, bands, log=name not in linear)
+            line[0].set_ylabel(name)
+        for panel, label in zip(grid[-1], axes, strict=True):
+            panel.set_xlabel(label)
+        calls = grid[0, 0].secondary_xaxis("top", functions=(lambda passes: passes * n, lambda calls: calls / n))
+        calls.set_xlabel("oracle calls")
+        calls.xaxis.set_major_formatter(EngFormatter(sep=""))
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        columns = min(len(labels), max(1, _LEGEND // max(_HANDLE + len(label) for label in labels)))
+        grid[0, 0].figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _metric(name: str, row: Row) -> float | None:
@@ -124,7 +123,6 @@ def _draw_bands(
         panel.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
     if not log:
         _focus(panel, np.concatenate(centres))
-    panel.grid(alpha=0.3)
 
 
 def _spread(y: NDArray[np.float64], bands: Bands) -> tuple[NDArray[np.float64], ...]:

@@ -1,24 +1,34 @@
 """What pictures share: their panels and colours."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
 
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # The palette of Okabe and Ito, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
-def panel_grid(rows: int, columns: int, size: tuple[float, float], title: str) -> tuple["Figure", NDArray[Any]]:
-    """A figure and its panels [rows, columns]."""
+@contextmanager
+def panels(
+    path: str | Path,
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    title: str = "",
+    sharey: Literal["row", "none"] = "row",
+) -> Iterator[NDArray[Any]]:
+    """The panels [rows, columns] of a picture, which get grids; it is saved at the end of the block."""
     from matplotlib.figure import Figure  # slow to load, and not needed without a picture
 
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title)
-    return figure, figure.subplots(rows, columns, sharex="col", sharey="row", squeeze=False)
+    grid = figure.subplots(shape[0], shape[1], sharex="col", sharey=sharey, squeeze=False)
+    yield grid
+    for panel in grid.flat:
+        panel.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
 
 
 def is_drawn(value: float | None, log: bool) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from structsmooth.plots.panels import panel_grid
+from structsmooth.plots.panels import panels
 from structsmooth.solvers import Breakpoint, SolutionPath
 
 
@@ -28,26 +28,24 @@ def plot_path(
     if not points:
         raise ValueError("solutions must have at least one breakpoint")
     rows = 2 + bool(metrics)
-    figure, grid = panel_grid(rows, 1, (8, 2.6 * rows), title)
-    panels = grid[:, 0]
     lams = [point.lam for point in points]
-    panels[0].plot(lams, [point.objective for point in points], label="objective")
-    panels[0].plot(lams, [point.loss for point in points], label="loss", linestyle="--")
     ends = [*lams[1:], solutions.end or lams[-1]]
     # The gap is drawn at both ends of the piece of the path that begins at a breakpoint.
     pieces = [piece for p, end in zip(points, ends, strict=True) for piece in ((p.lam, p.gap), (end, p.gap_at(end)))]
-    label = "duality gap" if solutions.verified else "duality gap, estimated"
-    panels[1].plot(*zip(*pieces, strict=True), linewidth=0.8, label=label)
-    panels[1].axhline(solutions.epsilon, color="grey", linestyle=":", label="ε")
-    for name, (x, y) in (metrics or {}).items():
-        panels[2].plot(x, y, marker=".", label=name)
-    for panel in panels:
-        panel.set_xscale("log")
-        panel.grid(alpha=0.3)
-        panel.legend()
-    panels[-1].set_xlabel("λ")
-    panels[-1].invert_xaxis()
-    figure.savefig(path, dpi=120)
+    with panels(path, (rows, 1), (8, 2.6 * rows), title) as grid:
+        objectives, gaps, *others = grid[:, 0]
+        objectives.plot(lams, [point.objective for point in points], label="objective")
+        objectives.plot(lams, [point.loss for point in points], label="loss", linestyle="--")
+        label = "duality gap" if solutions.verified else "duality gap, estimated"
+        gaps.plot(*zip(*pieces, strict=True), linewidth=0.8, label=label)
+        gaps.axhline(solutions.epsilon, color="grey", linestyle=":", label="ε")
+        for name, (x, y) in (metrics or {}).items():
+            others[0].plot(x, y, marker=".", label=name)
+        for panel in grid.flat:
+            panel.set_xscale("log")
+            panel.legend()
+        grid[-1, 0].set_xlabel("λ")
+        grid[-1, 0].invert_xaxis()
 
 
 def plot_path_costs(runs: Mapping[str, Sequence[Breakpoint]], path: str | Path, *, n: int, title: str = "") -> None:
@@ -67,18 +65,14 @@ def plot_path_costs(runs: Mapping[str, Sequence[Breakpoint]], path: str | Path, 
     """
     if not runs or not all(runs.values()):
         raise ValueError("runs must have methods, each with at least one row")
-    figure, grid = panel_grid(2, 1, (8, 5.6), title)
-    passes, seconds = grid[:, 0]
-    for name, points in runs.items():
-        lams = [point.lam for point in points]
-        passes.plot(lams, [point.oracle_calls / n for point in points], label=name)
-        seconds.plot(lams, [point.seconds for point in points], label=name)
-    for panel, label in ((passes, f"effective passes (n = {n:,} oracle calls)"), (seconds, "seconds")):
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.set_ylabel(label)
-        panel.grid(alpha=0.3)
-    passes.legend()
-    seconds.set_xlabel("λ")
-    seconds.invert_xaxis()
-    figure.savefig(path, dpi=120)
+    with panels(path, (2, 1), (8, 5.6), title) as grid:
+        passes, seconds = grid[:, 0]
+        for name, points in runs.items():
+            lams = [point.lam for point in points]
+            passes.plot(lams, [point.oracle_calls / n for point in points], label=name)
+            seconds.plot(lams, [point.seconds for point in points], label=name)
+        for panel, label in ((passes, f"effective passes (n = {n:,} oracle calls)"), (seconds, "seconds")):
+            panel.set(xscale="log", yscale="log", ylabel=label)
+        passes.legend()
+        seconds.set_xlabel("λ")
+        seconds.invert_xaxis()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from structsmooth.history import History
-from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start, panel_grid
+from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start, panels
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
 
@@ -30,21 +30,20 @@ def plot_history(
     """
     if not history:
         raise ValueError("history must have at least one row")
-    panels = {"objective": "objective", "gap": "duality gap", metric: label or metric.upper()}
-    panels = {name: text for name, text in panels.items() if any(v is not None for v in history.column(name))}
-    figure, grid = panel_grid(len(panels), len(_AXES), (10, 2.6 * len(panels)), title)
-    for row, (name, text) in zip(grid, panels.items(), strict=True):
-        for panel, axis in zip(row, _AXES, strict=True):
-            _draw(panel, history.column(axis), history.column(name), log=name != metric)
-            if name == "gap" and any(value is not None for value in history.column("estimated_gap")):
-                _draw(panel, history.column(axis), history.column("estimated_gap"), True, COLOURS[1], "estimated")
-                panel.legend()
-        row[0].set_ylabel(text)
-        if name == metric and (limits := limits_without_start(history.column(name))):
-            row[0].set_ylim(limits)
-    for panel, text in zip(grid[-1], _AXES.values(), strict=True):
-        panel.set_xlabel(text)
-    figure.savefig(path, dpi=120)
+    names = {"objective": "objective", "gap": "duality gap", metric: label or metric.upper()}
+    names = {name: text for name, text in names.items() if any(v is not None for v in history.column(name))}
+    with panels(path, (len(names), len(_AXES)), (10, 2.6 * len(names)), title) as grid:
+        for row, (name, text) in zip(grid, names.items(), strict=True):
+            for panel, axis in zip(row, _AXES, strict=True):
+                _draw(panel, history.column(axis), history.column(name), log=name != metric)
+                if name == "gap" and any(value is not None for value in history.column("estimated_gap")):
+                    _draw(panel, history.column(axis), history.column("estimated_gap"), True, COLOURS[1], "estimated")
+                    panel.legend()
+            row[0].set_ylabel(text)
+            if name == metric and (limits := limits_without_start(history.column(name))):
+                row[0].set_ylim(limits)
+        for panel, text in zip(grid[-1], _AXES.values(), strict=True):
+            panel.set_xlabel(text)
 
 
 def _draw(
@@ -54,4 +53,3 @@ def _draw(
     panel.plot(*zip(*points, strict=True), marker=".", color=colour, label=label)
     if log:
         panel.set_yscale("log")
-    panel.grid(alpha=0.3)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from structsmooth.plots.panels import COLOURS, panel_grid
+from structsmooth.plots.panels import COLOURS, panels
 
 
 def plot_tuning(
@@ -26,18 +26,15 @@ def plot_tuning(
     if not names:
         raise ValueError("points must have at least one setting with one option")
     means = [float(np.mean(scores)) for _, scores in points]
-    figure, grid = panel_grid(1, len(names), (3.2 * len(names) + 1, 3.2), title)
-    for panel, name in zip(grid[0], names, strict=True):
-        values = sorted({setting[name] for setting, _ in points}, key=_as_number)
-        places = [values.index(setting[name]) for setting, _ in points]
-        panel.plot(places, means, ".", color=COLOURS[0])
-        panel.plot(places[0], means[0], "o", color=COLOURS[1], markersize=9, fillstyle="none")
-        panel.set_xticks(range(len(values)), values)
-        panel.set_xlim(-0.5, len(values) - 0.5)
-        panel.set_xlabel(name)
-        panel.grid(alpha=0.3)
-    grid[0][0].set_ylabel(metric)
-    figure.savefig(path, dpi=120)
+    with panels(path, (1, len(names)), (3.2 * len(names) + 1, 3.2), title) as grid:
+        for panel, name in zip(grid[0], names, strict=True):
+            values = sorted({setting[name] for setting, _ in points}, key=_as_number)
+            places = [values.index(setting[name]) for setting, _ in points]
+            panel.plot(places, means, ".", color=COLOURS[0])
+            panel.plot(places[0], means[0], "o", color=COLOURS[1], markersize=9, fillstyle="none")
+            panel.set_xticks(range(len(values)), values)
+            panel.set(xlim=(-0.5, len(values) - 0.5), xlabel=name)
+        grid[0, 0].set_ylabel(metric)
 
 
 def _as_number(text: str) -> tuple[float, str]:

@@ -1,7 +1,6 @@
 """The concave-convex procedure for linear scores with partial labels (Yuille and Rangarajan 2003)."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from structsmooth.solvers.bcfw import BCFW, BCFWState
 from structsmooth.solvers.dual.proximal import ProximalBCFW, ProximalBCFWState
 from structsmooth.solvers.primal.gradient import GradientSolver, first_weights
 from structsmooth.solvers.sdca import ProximalSDCA, ProximalSDCAState
+from structsmooth.solvers.sdca.steps import SmoothedIterate
 from structsmooth.solvers.state import PassMemo, State, Status, empty
 
 
@@ -37,23 +37,6 @@ class ConvexConcaveState(State):
         """Learn F(w_k)."""
         assert full.loss is not None
         self.objective = full.loss + lam / 2 * float(self.weights @ self.weights)
-
-    def split(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Tensors and numbers, those of the inner state by names with a prefix."""
-        tensors, numbers = super().split()
-        numbers["inner"] = None if self.inner is None else type(self.inner).__name__
-        for own, values in zip((tensors, numbers), ({}, {}) if self.inner is None else self.inner.split(), strict=True):
-            own |= {_PREFIX + name: value for name, value in values.items()}
-        return tensors, numbers
-
-    @classmethod
-    def joined(cls, tensors: dict[str, Any], numbers: dict[str, Any]) -> "ConvexConcaveState":
-        """The inverse of :meth:`split`."""
-        kinds, kind = {own.__name__: own for own in _kinds(State)}, numbers["inner"]
-        inner = [
-            {n.removeprefix(_PREFIX): v for n, v in own.items() if n.startswith(_PREFIX)} for own in (tensors, numbers)
-        ]
-        return super().joined(tensors, numbers | {"inner": None if kind is None else kinds[kind].joined(*inner)})
 
 
 @dataclass(frozen=True)
@@ -196,7 +179,8 @@ class ConvexConcave(Solver[ConvexConcaveState]):
             return {"resume": (begun, History([Row(0, 0, 0.0, state.objective)]))}
         if isinstance(self.inner, ProximalSDCA) and isinstance(problem, DifferenceProblem):
             statistics = problem.agreeing_statistics(state.weights)
-            return {"start": ProximalSDCAState(state.weights, statistics=statistics)}
+            point = SmoothedIterate(state.weights, statistics, empty())
+            return {"start": ProximalSDCAState(state.weights, point=point)}
         return {"start": state.weights if isinstance(self.inner, GradientSolver | ProximalSDCA) else None}
 
 
@@ -211,24 +195,14 @@ def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState
     The statistics of the others would still be feasible there. But weights are sums over the statistics less the
     labels, divided by λ, and those of different outputs do not cancel.
     """
-    sizes, capacity = torch.tensor(problem.atom_offsets).diff(), state.alphas.shape[1]
+    point = state.point
+    sizes, capacity = torch.tensor(problem.atom_offsets).diff(), point.alphas.shape[1]
     own = torch.arange(len(sizes)).repeat_interleave(sizes)
     changed = torch.zeros(len(sizes), dtype=torch.bool)
     changed[own[_labels(problem) != labels]] = True
-    statistics = problem.with_labels(state.statistics, changed)
-    kept = replace(state, statistics=statistics, stamps=state.stamps[:0])
+    kept = state.moved(statistics=problem.with_labels(point.statistics, changed), stamps=point.stamps[:0])
     if not capacity:
         return kept
     atoms, alphas, _ = problem.label_sets(capacity)
-    outputs = torch.where(changed.repeat_interleave(sizes * capacity), atoms, state.outputs)
-    return replace(kept, outputs=outputs, alphas=torch.where(changed[:, None], alphas, state.alphas))
-
-
-_PREFIX = "inner."
-
-
-def _kinds(kind: type[State]) -> Iterator[type[State]]:
-    """A kind of states and all that are derived from it."""
-    yield kind
-    for own in kind.__subclasses__():
-        yield from _kinds(own)
+    outputs = torch.where(changed.repeat_interleave(sizes * capacity), atoms, point.outputs)
+    return kept.moved(outputs=outputs, alphas=torch.where(changed[:, None], alphas, point.alphas))

@@ -1,51 +1,74 @@
 """Lower bounds on the optimum from any points of the dual."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from structsmooth.problems.bounds import step_length
-from structsmooth.solvers.state import State, empty
+from structsmooth.problems.bounds import Bounds, clip, conjugate, line_search, step_length
+from structsmooth.solvers.state import State
 
 
 @dataclass
 class DualPoint:
     """A feasible point of the dual of a linear problem, as much of it as its bound needs.
 
-    Statistics m_i have the bound D(m) = c − ‖g‖²/(2λ), where c = (1/n) Σ ⟨ℓ_i, m_i⟩ and g = (1/n) Σ B_iᵀ(m_i − ν(y_i)).
-    Both are linear in m, so the best combination of several points is the maximum of a quadratic in a few variables: no
-    oracle is called, and only g and c are stored. If the objective has a smoother h of its own, c also contains
-    −h*(m). That is concave: between two points D is no less than this quadratic.
+    Statistics m_i have the bound D(m) = c − λh*(−g/λ), where c = (1/n) Σ ⟨ℓ_i, m_i⟩ and g = (1/n) Σ B_iᵀ(m_i − ν(y_i)).
+    Without bounds of the weights it is c − ‖g‖²/(2λ). Both g and c are linear in m, so the best combination of several
+    points is the maximum of a quadratic in a few variables: no oracle is called, and only g and c are stored. If the
+    objective has a smoother h of its own, c also contains −h*(m). That is concave: between two points D is no less than
+    this quadratic.
     """
 
     gradient: Tensor  # g, [dim]; zeros for the labels themselves, m = ν(y), whose bound is 0
     cost: float = 0.0  # c
 
-    def value(self, lam: float) -> float:
+    def value(self, lam: float, bounds: Bounds | None = None) -> float:
         """The bound D(m) ≤ min F."""
-        return self.cost - float(self.gradient @ self.gradient) / (2 * lam)
+        return self.cost - lam * conjugate(self.gradient / -lam, bounds)
 
-    def improved(self, new: "DualPoint", lam: float) -> "DualPoint":
-        """The best convex combination of this point, a new one and the labels, which is no worse than any."""
+    def towards(self, other: "DualPoint", share: float) -> "DualPoint":
+        """The convex combination with another point that this share is of."""
+        cost = self.cost + share * (other.cost - self.cost)
+        return DualPoint(torch.lerp(self.gradient, other.gradient, share), cost)
+
+    def improved(self, new: "DualPoint", lam: float, bounds: Bounds | None = None) -> "DualPoint":
+        """The best convex combination of this point, a new one and the labels, which is no worse than any.
+
+        Within bounds of the weights it is nearly the best.
+        """
+        own, other = self._shares(new, lam, bounds)
+        gradient = (own * self.gradient).add_(new.gradient, alpha=other)
+        return DualPoint(gradient, own * self.cost + other * new.cost)
+
+    def _shares(self, new: "DualPoint", lam: float, bounds: Bounds | None) -> tuple[float, float]:
+        """Shares of this point and of a new one in their best combination with the labels."""
         a, b = self.gradient, new.gradient
-        products = float(a @ a) / lam, float(a @ b) / lam, float(b @ b) / lam
-        own, other = best_mixture((self.cost, new.cost), products)
-        return DualPoint((own * a).add_(b, alpha=other), own * self.cost + other * new.cost)
+        if bounds is None:
+            products = float(a @ a) / lam, float(a @ b) / lam, float(b @ b) / lam
+            return best_mixture((self.cost, new.cost), products)
+        u, v = a / -lam, b / -lam
+        scale = _search(torch.zeros_like(v), v, new.cost / lam, bounds)
+        share = _search(u, scale * v, (scale * new.cost - self.cost) / lam, bounds)
+        return 1 - share, share * scale
 
 
 @dataclass
 class BoundedState(State):
     """Adds a :class:`DualPoint`, which is improved during a run; its value is the lower bound of the state."""
 
-    dual_gradient: Tensor = field(default_factory=empty)  # empty without a dual
-    dual_cost: float = 0.0
+    dual_point: DualPoint | None = None
 
     def raise_bound(self, new: DualPoint, lam: float) -> None:
         """Improve the lower bound by a point of the dual."""
-        gradient = self.dual_gradient if len(self.dual_gradient) else torch.zeros_like(new.gradient)
-        point = DualPoint(gradient, self.dual_cost).improved(new, lam)
-        self.dual_gradient, self.dual_cost, self.dual = point.gradient, point.cost, point.value(lam)
+        self.dual_point = (self.dual_point or DualPoint(torch.zeros_like(new.gradient))).improved(new, lam)
+        self.dual = self.dual_point.value(lam)
+
+
+def _search(begin: Tensor, end: Tensor, rise: float, bounds: Bounds) -> float:
+    """Share of ``end`` where the dual is largest between two v = −g/λ, given the rise of the cost over λ."""
+    towards = end - begin
+    return line_search(rise - float(clip(begin, bounds) @ towards), begin, towards, 1.0, bounds)
 
 
 def best_mixture(costs: tuple[float, float], products: tuple[float, float, float]) -> tuple[float, float]:

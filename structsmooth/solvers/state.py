@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -134,7 +134,9 @@ class PassMemo:
 
 @dataclass
 class State:
-    """All that a solver carries from one pass to the next; solvers add fields of tensors and numbers.
+    """All that a solver carries from one pass to the next.
+
+    Solvers add fields: numbers, tensors, sequences of vectors, and dataclasses of such fields, as points of the dual.
 
     Attributes:
         weights: current iterate, [dim].
@@ -174,19 +176,66 @@ class State:
         self.seconds += work.seconds
 
     def split(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and numbers, for saving."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "memo"}
-        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        return tensors, {name: value for name, value in values.items() if name not in tensors}
+        """Tensors and numbers, for saving; those of a dataclass in a field have the name of the field as a prefix."""
+        return _split(self)
 
     @classmethod
     def joined(cls: "type[S]", tensors: dict[str, Tensor], numbers: dict[str, Any]) -> "S":
         """The inverse of :meth:`split`; fields that only older versions had are ignored."""
-        values: dict[str, Any] = tensors | numbers
-        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+        joined: S = _joined(cls, tensors, numbers)
+        return joined
 
 
 S = TypeVar("S", bound=State)
+
+# What the name of a sequence of vectors is followed by for their lengths; the vectors are saved end to end.
+_SIZES = ".sizes"
+
+
+def _split(value: Any, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and numbers of a dataclass, and the names of the classes of dataclasses in its fields."""
+    tensors, numbers = dict[str, Tensor](), dict[str, Any]()
+    for f in fields(value):
+        name, own = prefix + f.name, getattr(value, f.name)
+        if isinstance(own, PassMemo):
+            continue
+        if isinstance(own, Tensor):
+            tensors[name] = own
+        elif isinstance(own, list | tuple) and own and isinstance(own[0], Tensor):
+            tensors |= {name: torch.cat([*own]), name + _SIZES: torch.tensor([*map(len, own)])}
+        elif is_dataclass(own):
+            inner_tensors, inner_numbers = _split(own, f"{name}.")
+            tensors, numbers = tensors | inner_tensors, numbers | {name: type(own).__name__} | inner_numbers
+        else:
+            numbers[name] = own
+    return tensors, numbers
+
+
+def _joined(kind: Any, tensors: dict[str, Tensor], numbers: dict[str, Any], prefix: str = "") -> Any:
+    """The inverse of :func:`_split`; fields that were not saved have their defaults."""
+    hints, values = get_type_hints(kind), dict[str, Any]()
+    for f in fields(kind):
+        name, hint = prefix + f.name, hints[f.name]
+        if name + _SIZES in tensors:
+            # Not views: sums over vectors at other places in memory round differently.
+            vectors = map(torch.clone, tensors[name].split(tensors[name + _SIZES].tolist()))
+            values[f.name] = (get_origin(hint) or hint)(vectors)
+        elif name in tensors:
+            values[f.name] = tensors[name]
+        elif name in numbers:
+            saved, kinds = numbers[name], {own.__name__: own for own in _dataclasses(hint)}
+            inner = isinstance(saved, str) and saved in kinds
+            values[f.name] = _joined(kinds[saved], tensors, numbers, f"{name}.") if inner else saved
+    return kind(**values)
+
+
+def _dataclasses(hint: Any) -> Iterator[type]:
+    """The dataclasses that a value of a declared type may be of."""
+    for kind in get_args(hint) or (hint,):
+        if isinstance(kind, type) and is_dataclass(kind):
+            yield kind
+            for derived in kind.__subclasses__():
+                yield from _dataclasses(derived)
 
 
 def empty() -> Tensor:

@@ -29,7 +29,7 @@ class Alignment(DynamicProgram):
             position of one of the sequences or of both, as for the edit distance; ``((1, 0), (1, 1))`` aligns each
             position of the first sequence to one of the second one, in order.
         move_scores: scores [B, T, U, M] of entering a cell by a move; 0 if not given.
-        lengths: lengths of both sequences, integers [B, 2] from 1 to T and from 1 to U; all if not given.
+        lengths: lengths of both sequences, integers [B, 2] from 0 to T and from 0 to U; all if not given.
         offset: a score [B] of every output, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
@@ -77,8 +77,8 @@ class Alignment(DynamicProgram):
         checks.require_shape("lengths", self.lengths, "[B, 2]", (len(scores), 2))
         checks.require_device("lengths", self.lengths, "scores", scores)
         super().__init__(validate_args, backend)
-        if self.validate_args and bool(((self.lengths < 1) | (self.lengths > whole)).any()):
-            raise ValueError(f"lengths must be from 1 to T, U = {tuple(scores.shape[1:])}, got {self.lengths.tolist()}")
+        if self.validate_args and bool(((self.lengths < 0) | (self.lengths > whole)).any()):
+            raise ValueError(f"lengths must be from 0 to T, U = {tuple(scores.shape[1:])}, got {self.lengths.tolist()}")
 
     def _check_grid(self) -> None:
         checks.require_scores("scores", self.scores)
@@ -95,12 +95,10 @@ class Alignment(DynamicProgram):
             checks.require_shape(name, scores, wanted, shape)
             checks.require_device(name, scores, "scores", self.scores)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf inside the grids."""
-        scores = getattr(self, name)
-        checks.require_below_infinity(
-            name, scores, lambda: scores if name == "offset" else checks.inside(self.mask, scores)
-        )
+    def used_scores(self, name: str) -> Tensor:
+        """Scores of cells and of moves, zero beyond the grids, and the offset."""
+        scores: Tensor = getattr(self, name)
+        return scores if name == "offset" else checks.inside(self.mask, scores)
 
     @property
     def mask(self) -> Tensor:
@@ -121,8 +119,13 @@ class Alignment(DynamicProgram):
         return scores + torch.where(start, widened(self.offset).unsqueeze(1), 0.0)
 
     def sizes(self) -> Tensor:
-        """The last cell of each example."""
-        return (self.lengths[:, 0] - 1) * self.scores.shape[2] + self.lengths[:, 1] - 1
+        """The last cell of each example; of one without cells, the first, whose start has the score of nothing."""
+        last = (self.lengths[:, 0] - 1) * self.scores.shape[2] + self.lengths[:, 1] - 1
+        return torch.where(self._has_cells, last, 0)
+
+    @property
+    def _has_cells(self) -> Tensor:
+        return (self.lengths > 0).all(1)
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Outputs as int64, with 0 at padding."""
@@ -155,7 +158,9 @@ class Alignment(DynamicProgram):
         """The cells of the path with their moves."""
         classes = len(self.moves) + 1
         cell = torch.arange(y.shape[1] * y.shape[2], device=y.device)
-        return torch.where(y.flatten(1) > 0, cell * classes + y.flatten(1) - 1, len(cell) * classes)
+        starts = ~self._has_cells.unsqueeze(1) & (cell == 0)
+        y = torch.where(starts, classes, y.flatten(1))
+        return torch.where(y > 0, cell * classes + y - 1, len(cell) * classes)
 
     def outputs(self, used: Tensor) -> Tensor:
         """Moves into the cells of the path."""
@@ -163,7 +168,7 @@ class Alignment(DynamicProgram):
         classes = len(self.moves) + 1
         y = torch.zeros(*used.shape[:2], steps * width + 1, dtype=torch.int64, device=used.device)
         y = y.scatter(2, used // classes, used % classes + 1)[..., :-1]
-        return y.view(*used.shape[:2], steps, width)
+        return torch.where(self.mask.unsqueeze(1), y.view(*used.shape[:2], steps, width), 0)
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, T, U] of a path through each cell; zero at padding."""

@@ -8,8 +8,16 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from structsmooth.structures.checks import can_read_values, require_count, require_device, require_scores
+from structsmooth.structures.checks import (
+    can_read_values,
+    is_below_infinity,
+    require_below_infinity,
+    require_count,
+    require_device,
+    require_scores,
+)
 from structsmooth.structures.distribution import Distribution
+from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.sparse_marginals import sparse_map
 
 S = TypeVar("S", bound="Structure")
@@ -35,7 +43,8 @@ class Structure(Distribution):
 
     A subclass names the attributes that hold its potentials in ``potential_names``, other tensors with a row for each
     example in ``row_names``, and defines :meth:`score`, :meth:`parts` and :meth:`topk`. To check its potentials, it
-    defines :meth:`check_shapes` and :meth:`check_values`, and calls this constructor once the potentials are set.
+    defines :meth:`check_shapes` and, for more than NaN and +inf, :meth:`check_values`; if outputs do not use all
+    scores, :meth:`used_scores`; and it calls this constructor once the potentials are set.
 
     Args:
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
@@ -76,10 +85,47 @@ class Structure(Distribution):
     def _check_potentials(self, names: Iterable[str]) -> None:
         if self.validate_args:
             for name in names:
-                self.check_values(name)
+                if hasattr(self, name):  # a subclass that checks nothing may set them later
+                    self.check_values(name)
 
     def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for wrong values of the potentials called ``name``, whose shape is correct."""
+        """Raise ``ValueError`` for wrong values of the potentials called ``name``, whose shape is correct.
+
+        Default: for NaN and +inf among those that outputs use.
+        """
+        # One reduction in the usual case.
+        if not is_below_infinity(getattr(self, name)):
+            require_below_infinity(name, self.used_scores(name), shared=name not in self._rows())
+
+    def used_scores(self, name: str) -> Tensor:
+        """The potentials called ``name``, with 0 where no output uses them, such as at padding. Default: all."""
+        scores: Tensor = getattr(self, name)
+        return scores
+
+    def without_wrong(self: S) -> S:
+        """The structure in which examples that use NaN or +inf have no output; itself if values are checked.
+
+        So what holds for an example without outputs holds for a wrong one: its value is -inf, its statistics and
+        gradients are zero, and other examples do not notice.
+        """
+        if self.validate_args:
+            return self
+        # Without a reduction that Python waits for on a GPU.
+        readable = can_read_values() and self.potentials[0].device.type == "cpu"
+        if readable and all(map(is_below_infinity, self.potentials)):
+            return self
+        rows = self._rows()
+        found = [(name, ~(self.used_scores(name) < torch.inf)) for name in self.potential_names]
+        examples = [wrong.unsqueeze(-1).flatten(1).any(1) if name in rows else wrong.any() for name, wrong in found]
+        wrong = torch.stack([own.expand(self.potentials[0].shape[0]) for own in examples]).any(0)
+
+        def forbidden(name: str, scores: Tensor) -> Tensor:
+            if name not in rows:
+                return torch.where(scores < torch.inf, scores, 0.0)
+            fill = -torch.inf if name in self.potential_names[: self.free_potentials] else 0.0
+            return torch.where(wrong.view(-1, *[1] * (scores.dim() - 1)), fill, scores)
+
+        return self._mapped(forbidden, self.potential_names)
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding.
@@ -135,6 +181,18 @@ class Structure(Distribution):
         ``None``, as by default, lets the smoother find both from :meth:`topk`.
         """
         return None
+
+    def with_gradients(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B, K], to the last digit, with the gradients of the scores of their outputs y [B, K, ...] (Lemma 7).
+
+        So an oracle may find both in any way. There is no gradient where a value is -inf.
+        """
+
+        def scores(*_: Tensor) -> Tensor:
+            space = self._changed({"_validate_args": False})  # where there is no output, y is none
+            return torch.stack([space.score(own) for own in y.unbind(1)], 1)
+
+        return with_gradients_of_scores(values, scores, *self.potentials), y
 
     def max(self) -> tuple[Tensor, Tensor]:
         """Max oracle: the largest score [B] and an output that attains it (ties: the lowest index)."""

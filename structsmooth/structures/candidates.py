@@ -62,9 +62,9 @@ class Candidates(Structure):
         if self.scores.dim() != 2 or self.scores.shape[1] == 0:
             raise ValueError(f"scores must have shape [B, M] with M >= 1, got {tuple(self.scores.shape)}")
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf where the mask is true."""
-        checks.require_below_infinity(name, self.scores, lambda: checks.inside(self.mask, self.scores))
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, zero where the mask is false."""
+        return checks.inside(self.mask, self.scores)
 
     def batched(self) -> "Candidates":
         """The structure itself."""

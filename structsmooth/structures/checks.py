@@ -1,6 +1,6 @@
 """Checks of arguments that structures share. Messages name the argument, the requirement and what was received."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -147,22 +147,9 @@ def require_labels(y: Tensor, states: int) -> None:
         raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}")
 
 
-def require_below_infinity(
-    name: str, scores: Tensor, used: Callable[[], Tensor] | None = None, *, shared: bool = False
-) -> None:
-    """Raise ``NonFiniteScoresError`` for NaN or +inf among the scores or, if not all matter, among those ``used``.
-
-    Args:
-        name: of the scores.
-        scores: [B, ...], or of any shape if they are ``shared`` by all examples.
-        used: the scores that matter, [B, ...], zero elsewhere.
-        shared: whether all examples have the same scores.
-    """
-    # One reduction in the usual case.
-    if _below_infinity(scores):
-        return
-    scores = used() if used else scores
-    if not _below_infinity(scores):
+def require_below_infinity(name: str, scores: Tensor, *, shared: bool = False) -> None:
+    """Raise ``NonFiniteScoresError`` for NaN or +inf among scores [B, ...], or of any shape if examples share them."""
+    if not is_below_infinity(scores):
         raise NonFiniteScoresError([] if shared else first_examples(~(scores < torch.inf)), name=name)
 
 
@@ -180,7 +167,8 @@ def require_feasible(structure: Any, *values: Tensor) -> None:
         raise NoOutputError(first_examples(impossible.T))
 
 
-def _below_infinity(scores: Tensor) -> bool:
+def is_below_infinity(scores: Tensor) -> bool:
+    """Whether there is no NaN and no +inf among scores; reads their values."""
     # The maximum of anything with a NaN is NaN, and NaN < inf is false.
     return not scores.numel() or bool(scores.amax() < torch.inf)
 

@@ -27,7 +27,7 @@ class Constituents(DynamicProgram):
     Args:
         spans: scores [B, n, n, L], floating point; entry [b, i, j, l] is for words i to j as a constituent of label l.
             Those with i > j are ignored.
-        lengths: numbers of words [B], integers from 1 to n; all n if not given.
+        lengths: numbers of words [B], integers from 0 to n; all n if not given.
         binary: whether outputs are binary trees.
         offset: a score [B] of every output, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
@@ -69,7 +69,7 @@ class Constituents(DynamicProgram):
         self.lengths = checks.lengths_or_all(lengths, "spans", spans)
         super().__init__(validate_args, backend)
         if self.validate_args:
-            check_lengths(self.lengths, spans.shape[1], "n")
+            check_lengths(self.lengths, spans.shape[1], "n", least=0)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, n, n, L] and [B]."""
@@ -78,12 +78,9 @@ class Constituents(DynamicProgram):
         checks.require_shape("offset", self.offset, "[B]", (len(self.spans),))
         checks.require_device("offset", self.offset, "spans", self.spans)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf inside the sentences."""
-        scores = getattr(self, name)
-        checks.require_below_infinity(
-            name, scores, lambda: checks.inside(self.mask, scores) if name == "spans" else scores
-        )
+    def used_scores(self, name: str) -> Tensor:
+        """Scores of spans, zero at padding, and the offset."""
+        return checks.inside(self.mask, self.spans) if name == "spans" else self.offset
 
     @property
     def mask(self) -> Tensor:
@@ -101,8 +98,8 @@ class Constituents(DynamicProgram):
         return torch.cat([spans.flatten(1), widened(self.offset).unsqueeze(1)], 1)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sentences, from 0 for one word."""
-        return self.lengths - 1
+        """Lengths of the sentences."""
+        return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Outputs as int64, with -1 at padding."""
@@ -115,7 +112,7 @@ class Constituents(DynamicProgram):
             if bool(crossing.any()):
                 example = int(crossing.long().argmax())
                 raise ValueError(f"y must hold labels of nested spans; those of example {example} cross")
-            if self.binary and not bool(((y >= 0).flatten(1).sum(1) == 2 * self.lengths - 1).all()):
+            if self.binary and not bool(((y >= 0).flatten(1).sum(1) == (2 * self.lengths - 1).clamp_min(0)).all()):
                 raise ValueError("y must hold labels of the 2 n - 1 spans of a binary tree of n words; see binary")
         return y
 
@@ -170,7 +167,7 @@ def _crossing(spans: Tensor) -> Tensor:
 
 @cached_program
 def nested_spans(words: int, labels: int, binary: bool) -> Program:
-    """Scores of spans (first word, last word, label), then the offset. Roots are the lengths from 1 to ``words``.
+    """Scores of spans (first word, last word, label), then the offset. Roots are the lengths from 0 to ``words``.
 
     For the words i to j there are three nodes: two or more items, a constituent, and one or more items. A list of items
     ends with an item behind a shorter list, so that each has one derivation. Items are constituents, and words without
@@ -179,9 +176,11 @@ def nested_spans(words: int, labels: int, binary: bool) -> Program:
     builder = ProgramBuilder(scores=words * words * labels + 1)
 
     def span(kind: int, i: Any, j: Any) -> Any:
-        """Nodes by their last word, then from short to long; one more node ends those of a last word."""
-        return 3 * (j * (j + 1) // 2 + j - i) + j + kind
+        """Nodes by their last word, then from short to long; one more node ends those of a last word, or of none."""
+        return 1 + 3 * (j * (j + 1) // 2 + j - i) + j + kind
 
+    offset = words * words * labels
+    builder.add(0, index=offset)
     several, constituent, items = range(3)
     i, j, k = np.ogrid[:words, :words, :words]
     first = span(constituent if binary else items, i, k)
@@ -197,5 +196,5 @@ def nested_spans(words: int, labels: int, binary: bool) -> Program:
         builder.add(span(items, i, j), span(several, i, j), where=i < j)
         builder.add(span(items, i, j), span(constituent, i, j), where=i <= j)
     end = span(2, 0, word) + 1
-    builder.add(end, span(constituent if binary else items, 0, word), index=words * words * labels)
-    return builder.build(end)
+    builder.add(end, span(constituent if binary else items, 0, word), index=offset)
+    return builder.build(np.append(0, end))

@@ -55,15 +55,13 @@ class Dependencies(Structure):
                 f"got {tuple(labels.shape)}"
             )
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf inside the sentences."""
-        used = {"arcs": self._possible, "root": self.mask}.get(name, self._possible)
-        scores = getattr(self, name)
-        checks.require_below_infinity(name, scores, lambda: checks.inside(used, scores))
+    def used_scores(self, name: str) -> Tensor:
+        """Scores of pairs of words, and of words as roots, zero at padding."""
+        return checks.inside(self.mask if name == "root" else self._possible, getattr(self, name))
 
     def _check_lengths(self) -> None:
         if self.validate_args:
-            check_lengths(self.lengths, self.arcs.shape[1], "n")
+            check_lengths(self.lengths, self.arcs.shape[1], "n", least=0)
 
     @property
     def mask(self) -> Tensor:
@@ -110,10 +108,11 @@ class Dependencies(Structure):
             heads = self.heads(y)
             trees = (heads <= self.lengths[:, None]).all(1) & self._reaches_root(heads)
             roots = ((heads == 0) & self.mask).sum(1)
+            least = self.lengths.clamp_max(1)  # the tree of no words has none
             allowed, rule = self._is_allowed(heads)
             for right, wanted in (
                 (trees, "trees"),
-                (roots == 1 if self.single_root else roots >= 1, "trees with one root; see single_root"),
+                (roots == least if self.single_root else roots >= least, "trees with one root; see single_root"),
                 (allowed, rule),
             ):
                 if not bool(right.all()):

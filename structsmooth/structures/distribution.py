@@ -125,9 +125,7 @@ class Distribution(Batch, ABC):
             tensor([0.2500])
         """
         wide = self.to(torch.float64)
-        score = wide.score(y)
-        log_prob = -not_below_zero(wide.logsumexp() - score)
-        return torch.where(score > -torch.inf, log_prob, -torch.inf).to(self.value_dtype)
+        return -not_below_zero(excess(wide.logsumexp(), wide.score(y))).to(self.value_dtype)
 
     def for_differences(self: D) -> D:
         """The same outputs with scores in float64, in which large sums are subtracted from each other."""
@@ -162,7 +160,7 @@ class Distribution(Batch, ABC):
         """
         wide = self.to(torch.float64)
         log_z = wide.logsumexp()
-        entropy = not_below_zero(log_z - wide._expected(wide._part_scores()))
+        entropy = not_below_zero(excess(log_z, wide._expected(wide._part_scores())))
         return torch.where(log_z > -torch.inf, entropy, 0.0).to(self.value_dtype)
 
     def cross_entropy(self: D, other: D) -> Tensor:
@@ -335,8 +333,7 @@ class Distribution(Batch, ABC):
         pairs = zip(own._part_scores(), other._part_scores(), strict=True)
         expected = own._expected([theirs - ours if relative else theirs for ours, theirs in pairs])
         log_z, other_log_z = own.logsumexp(), other.logsumexp()
-        divergence = not_below_zero((other_log_z - log_z if relative else other_log_z) - expected)
-        divergence = torch.where(expected > -torch.inf, divergence, torch.inf)
+        divergence = not_below_zero(excess(other_log_z - log_z if relative else other_log_z, expected))
         return torch.where(log_z > -torch.inf, divergence, 0.0).to(dtype)
 
 
@@ -349,6 +346,12 @@ def _inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor])
         terms = torch.where(used & forbidden, -torch.inf, terms)
         sums.append(by_example(terms))
     return torch.stack(sums).sum(0)
+
+
+def excess(largest: Tensor, others: Tensor) -> Tensor:
+    """By how much (smoothed) maxima exceed other scores: [B]; +inf, without gradient, where that is no number."""
+    difference = largest - others
+    return torch.where(difference.isfinite(), difference, torch.inf)
 
 
 def not_below_zero(difference: Tensor) -> Tensor:

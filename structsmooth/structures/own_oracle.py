@@ -44,10 +44,6 @@ class OracleSpace(Structure):
             raise ValueError(f"scores must have shape [B, D], got {tuple(self.scores.shape)}")
         checks.refuse_transforms("OracleSpace")
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf."""
-        checks.require_below_infinity(name, self.scores)
-
     def batched(self) -> "OracleSpace":
         """The structure itself."""
         return self

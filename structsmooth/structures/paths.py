@@ -108,10 +108,6 @@ class Paths(DynamicProgram):
         checks.require_shape("offset", self.offset, "[B]", (len(self.weights),))
         checks.require_device("offset", self.offset, "weights", self.weights)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf."""
-        checks.require_below_infinity(name, getattr(self, name))
-
     def program(self) -> Program:
         """The program of the graph."""
         return self.graph.program

@@ -27,7 +27,7 @@ class ProjectiveTree(Dependencies, DynamicProgram):
             diagonal is ignored.
         root: scores [B, n] of each word as a child of the root.
         labels: scores [B, n, n, L] of the labels of arcs, which add to those of ``arcs``; arcs of the root have none.
-        lengths: numbers of words [B], integers from 1 to n; all n if not given.
+        lengths: numbers of words [B], integers from 0 to n; all n if not given.
         single_root: whether exactly one word is a child of the root; if not, one or several.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
@@ -70,8 +70,8 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         return projective_trees(self.arcs.shape[1], self._labels_per_arc, self.single_root)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sentences, from 0 for one word."""
-        return self.lengths - 1
+        """Lengths of the sentences."""
+        return self.lengths
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""
@@ -80,7 +80,7 @@ class ProjectiveTree(Dependencies, DynamicProgram):
 
 @cached_program
 def projective_trees(words: int, labels: int, single_root: bool) -> Program:
-    """Scores of arcs (head, modifier, label), then of roots. Roots of the program are the lengths from 1 to ``words``.
+    """Scores of arcs (head, modifier, label), then of roots. Roots of the program are the lengths from 0 to ``words``.
 
     For the words i to j there are five nodes: two halves that meet, which an arc in one of two directions makes
     incomplete trees with their heads at i or at j, and complete such trees, whose heads take no more modifiers inside.
@@ -89,9 +89,10 @@ def projective_trees(words: int, labels: int, single_root: bool) -> Program:
     builder = ProgramBuilder(scores=arcs + words)
 
     def span(kind: int, i: Any, j: Any) -> Any:
-        """Nodes by their last word, then from short to long; two more nodes end those of a last word."""
-        return 5 * (j * (j + 1) // 2 + j - i) + 2 * j + kind
+        """Nodes by their last word, then from short to long; two more end those of a last word, one those of none."""
+        return 1 + 5 * (j * (j + 1) // 2 + j - i) + 2 * j + kind
 
+    builder.add(0)
     met, incomplete_right, incomplete_left, complete_right, complete_left = range(5)
 
     def prefix(kind: int, j: Any) -> Any:
@@ -118,4 +119,4 @@ def projective_trees(words: int, labels: int, single_root: bool) -> Program:
     else:
         builder.add(prefix(0, j), np.where(k > 0, prefix(1, k - 1), -1), span(complete_left, k, j), arcs + j, k <= j)
         builder.add(prefix(1, j), prefix(0, k), rest, where=k <= j)
-    return builder.build(prefix(1, word))
+    return builder.build(np.append(0, prefix(1, word)))

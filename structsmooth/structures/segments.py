@@ -32,7 +32,7 @@ class SemiMarkov(DynamicProgram):
         durations: scores [K, S] or [B, K, S]; entry [..., k, j] is for k + 1 positions of label j.
         segments: scores [B, T, K, S]; entry [b, t, k, j] is for a segment of k + 1 positions from t on, of label j.
             Those of segments that end behind the sequence are ignored.
-        lengths: sequence lengths [B], integers from 1 to T; all T if not given.
+        lengths: sequence lengths [B], integers from 0 to T; all T if not given.
         start: scores [S] or [B, S] of the first label of a sequence, which are added to its unary scores.
         stop: scores [S] or [B, S] of the last label.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
@@ -79,7 +79,7 @@ class SemiMarkov(DynamicProgram):
         self.lengths = checks.lengths_or_all(lengths, "unary", unary)
         super().__init__(validate_args, backend)
         if self.validate_args:
-            check_lengths(self.lengths, unary.shape[1])
+            check_lengths(self.lengths, unary.shape[1], least=0)
         if start is not None or stop is not None:
             check_ends(unary, self.validate_args, start=start, stop=stop)
             self.unary = with_ends(unary, self.mask, start, stop)
@@ -107,10 +107,9 @@ class SemiMarkov(DynamicProgram):
         if self.segments is not None:
             checks.require_shape("segments", self.segments, "[B, T, K, S]", (batch, steps, longest, states))
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf inside the sequences."""
-        scores, shared = getattr(self, name), getattr(self, name).dim() < self.potential_dims.get(name, 0)
-        checks.require_below_infinity(name, scores, lambda: self._masked()[name], shared=shared)
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, zero beyond the sequences."""
+        return self._masked()[name]
 
     @property
     def mask(self) -> Tensor:
@@ -154,8 +153,8 @@ class SemiMarkov(DynamicProgram):
         return torch.cat([segments.flatten(1), transition.flatten(1)], 1)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sequences, from 0 for one position."""
-        return self.lengths - 1
+        """Lengths of the sequences."""
+        return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
@@ -246,7 +245,7 @@ def segmentations(steps: int, longest: int, states: int, per_boundary: bool) -> 
     """Scores of segments (start, duration, label), then of transitions (boundary, if each has its own, label, label).
 
     A node says that a segment of label s begins at t, or that one ends there; the former takes the transitions, so that
-    there are T S (S + K) edges and not T K S². Roots are the ends of the lengths from 1 to T.
+    there are T S (S + K) edges and not T K S². Roots are the ends of the lengths from 0 to T.
     """
     segments, boundaries = steps * states * longest, steps - 1 if per_boundary else 1
     builder = ProgramBuilder(scores=segments + boundaries * states**2)
@@ -268,4 +267,4 @@ def segmentations(steps: int, longest: int, states: int, per_boundary: bool) -> 
     t, s = np.ogrid[1 : steps + 1, :states]
     final = ends(t, states)
     builder.add(final, ends(t, s))
-    return builder.build(final.ravel())
+    return builder.build(np.append(0, final))

@@ -100,6 +100,10 @@ class SlackRescaled(Structure):
         """The same outputs without the history of the potentials."""
         return self._with(self.structure.detach(), self.y, self.mistake_cost.detach(), self.margin.detach())
 
+    def without_wrong(self) -> "SlackRescaled":
+        """As in :class:`~structsmooth.Structure`."""
+        return self._with(self.structure.without_wrong(), self.y, self.mistake_cost, self.margin)
+
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
         return self.structure.checked_labels(y)

@@ -89,6 +89,7 @@ def sparse_map(
     check_number("mu", mu, MU)
     check_choice("parts", parts, get_args(RegularizedParts))
     require_count("max_calls", max_calls)
+    structure = structure.without_wrong()
     with torch.no_grad():
         search = _Search(structure, mu, parts)
         search.run(tolerance, max_calls, start)

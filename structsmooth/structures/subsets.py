@@ -21,7 +21,7 @@ class Subset(DynamicProgram):
     Args:
         unary: scores [B, N, 2] of leaving and of taking each item, floating point.
         size: the number of items in a subset, or the least and the largest number.
-        lengths: numbers of items [B], integers from 1 to N; all N if not given.
+        lengths: numbers of items [B], integers from 0 to N; all N if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
@@ -59,7 +59,7 @@ class Subset(DynamicProgram):
         self.lengths = checks.lengths_or_all(lengths, "unary", unary)
         super().__init__(validate_args, backend)
         if self.validate_args:
-            check_lengths(self.lengths, unary.shape[1], "N")
+            check_lengths(self.lengths, unary.shape[1], "N", least=0)
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, N, 2]."""
@@ -67,9 +67,9 @@ class Subset(DynamicProgram):
         if self.unary.dim() != 3 or self.unary.shape[1] < 1 or self.unary.shape[2] != 2:
             raise ValueError(f"unary must have shape [B, N, 2] with N >= 1, got {tuple(self.unary.shape)}")
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf among the scores of items."""
-        checks.require_below_infinity(name, self.unary, lambda: checks.inside(self.mask, self.unary))
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, zero at padding."""
+        return checks.inside(self.mask, self.unary)
 
     @property
     def mask(self) -> Tensor:
@@ -85,8 +85,8 @@ class Subset(DynamicProgram):
         return torch.where(self.mask.unsqueeze(2), widened(self.unary), 0.0).flatten(1)
 
     def sizes(self) -> Tensor:
-        """Numbers of items, from 0 for one."""
-        return self.lengths - 1
+        """Numbers of items."""
+        return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
@@ -124,7 +124,6 @@ def subsets(items: int, low: int, high: int) -> Program:
     before, after = i * block + taken, (i + 1) * block + taken
     builder.add(after, before, index=2 * i)
     builder.add(after, before - 1, index=2 * i + 1, where=taken > 0)
-    end = (1 + np.arange(items)) * block + high + 1
-    number = np.arange(low, high + 1)
-    builder.add(end[:, None], (1 + np.arange(items))[:, None] * block + number)
-    return builder.build(end)
+    first = block * np.arange(items + 1)[:, None]
+    builder.add(first + high + 1, first + np.arange(low, high + 1))
+    return builder.build(first + high + 1)

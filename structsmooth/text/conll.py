@@ -21,6 +21,7 @@ from structsmooth.files import LIMIT_VARIABLE, expect_file, size_limit
 from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
+from structsmooth.text.json_forms import AnnotatedLines
 from structsmooth.text.layouts import (
     COMMENT,
     DOCUMENT,
@@ -28,9 +29,9 @@ from structsmooth.text.layouts import (
     SKIPPED,
     Layout,
     Universal,
-    UniversalColumn,
     universal_columns,
 )
+from structsmooth.text.splitter import Splitter
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK = 1 << 18
@@ -43,6 +44,7 @@ HIDDEN = (
 MOST_HIDDEN = 2
 """Words of a sentence that may all be underscores."""
 _RETURNS = re.compile(rb"\r+\n|\r")
+_UTF_8 = codecs.getincrementaldecoder("utf-8")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Source = str | PathLike[str] | TextIO
@@ -61,7 +63,7 @@ def read_corpus(
     *,
     tagged: bool = True,
     plain: bool = False,
-    column: UniversalColumn | None = None,
+    column: str | None = None,
     unknown: str | None = None,
     reading: Reading = AS_FOUND,
     share: Callable[[int], range] | None = None,
@@ -95,6 +97,8 @@ def read_corpus(
         if column is not None:
             return Universal(column, unknown)
         sample = Sample(name, begin)
+        if not reading.chosen and sample.is_json:
+            return AnnotatedLines(Splitter().words, annotated=tagged)
         if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
@@ -118,7 +122,8 @@ def read_laid_out(
     name, numbers, own, done = source_name(path), array("i"), range(sys.maxsize), 0
     if share is not None:
         begin, whole = _begun(blocks(path, encoding))
-        own = lines_of(share, whole, choose(name, begin).separator)
+        layout = choose(name, begin)
+        own = lines_of(share, whole, layout.separator, layout.has_sentence_lines)
     begin, whole = _begun(blocks(path, encoding))
     parsed = _ParsedLines(choose(name, begin))
     for block in whole:
@@ -165,15 +170,14 @@ def _extend(numbers: "array[int]", block: bytes, parsed: _ParsedLines, name: str
         numbers.extend(map(parsed.__getitem__, parsed.layout.lines(block)))
     except ValueError as error:  # of the line behind the last complete one
         line = before + parsed.layout.complete(numbers[begin:]) + 1
-        reason = _undecodable(error) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
+        reason = _undecodable(error, None) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
         raise ValueError(f"{name}:{line}: {reason}") from None
 
 
-def _undecodable(error: UnicodeDecodeError) -> str:
-    return (
-        f"byte {error.object[error.start]:#x} is not {error.encoding}; give the encoding of the file, as in "
-        "--encoding latin-1"
-    )
+def _undecodable(error: UnicodeDecodeError, encoding: str | None) -> str:
+    expected = encoding or error.encoding  # codecs of one byte call themselves "charmap"
+    byte = error.object[error.start]
+    return f"byte {byte:#x} is not {expected}; give the encoding of the file, as in --encoding latin-1"
 
 
 def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before: int) -> Corpus:
@@ -244,7 +248,7 @@ def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
                     raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
     except UnicodeDecodeError as error:
         place = number + error.object.count(b"\n", 0, error.start)
-        raise ValueError(f"{name}:{place}: {_undecodable(error)}") from None
+        raise ValueError(f"{name}:{place}: {_undecodable(error, encoding)}") from None
     except UnicodeError as error:
         raise ValueError(f"{name}: {error}; give the encoding of the file, as in --encoding latin-1") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -259,20 +263,20 @@ def _utf8(file: BufferedReader | gzip.GzipFile, encoding: str | None) -> Iterato
     mark = file.peek(len(codecs.BOM_UTF8))
     if mark.startswith(codecs.BOM_UTF8):
         file.read(len(codecs.BOM_UTF8))
-    elif encoding in (None, "utf-8") and mark.startswith(_UTF_16):
+    elif (encoding is None or _decoder(encoding) is _UTF_8) and mark.startswith(_UTF_16):
         encoding = "utf-16"
     pieces = iter(lambda: file.read(_BLOCK), b"")
     if encoding is None:
         return pieces
-    decoder = _decoder(encoding)
+    decoder = _decoder(encoding)()
     return (decoder.decode(piece, not piece).encode() for piece in chain(pieces, [b""]))
 
 
-def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+def _decoder(encoding: str) -> type[codecs.IncrementalDecoder]:
     try:
         with suppress(UnicodeError):
             b"a".decode(encoding)  # refuses what is a codec and no encoding of text
-        return codecs.getincrementaldecoder(encoding)()
+        return codecs.getincrementaldecoder(encoding)
     except LookupError:
         raise ValueError(f"unknown encoding {encoding!r}: expected one such as latin-1, cp1252 or euc-jp") from None
 
@@ -285,20 +289,24 @@ def _begun(whole: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return begin, chain([begin] if begin else [], whole)
 
 
-def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:
+def lines_of(
+    share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str], each: bool = False
+) -> range:
     """The lines of some neighbouring sentences; each sentence has all lines up to the next.
 
     Args:
         share: the numbers of the sentences, given how many there are.
         whole: the blocks of the file.
         separator: of lines between sentences.
+        each: whether each other line has sentences of its own.
     """
     begins, line, separated = array("q"), 0, True
     for block in whole:
         lines = block[:-1].decode(errors="replace").split("\n")
         found = (line[:1] in MAY_SEPARATE and separator.fullmatch(line) is not None for line in lines)
         separating = np.fromiter(found, np.bool_, len(lines))
-        begins.extend((line + np.flatnonzero(~separating & np.append(separated, separating[:-1]))).tolist())
+        after = each | np.append(separated, separating[:-1])
+        begins.extend((line + np.flatnonzero(~separating & after)).tolist())
         line, separated = line + len(lines), bool(separating[-1])
     if not begins:
         return range(line)  # no share has any sentence: all of the file is to be refused

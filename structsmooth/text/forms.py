@@ -1,5 +1,6 @@
 """What a file is, by its first lines: columns and what they say, lines of text, or a form that is refused by name."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,14 +17,15 @@ from structsmooth.text.layouts import (
     is_blank,
     is_tag,
 )
+from structsmooth.text.schemes import FORMS, Form
 
 _SNIFFED = 2000  # lines
 _HEAD = 6  # the column of CoNLL-U with the number of another word
 _EXPECTED = "a word in each line, with its tag behind it, and a blank line after each sentence"
 _REMEDY = "convert it, or choose its columns by --word-column and --tag-column"
 _TEXT = "lines of text"
-# Names of columns in headers.
-_NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|(ner_)?tag|label|ner|entity|id)s?", re.I)
+# Names of columns in headers, and keys of other files.
+_NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|tag|label|ner?|entity|id)s?([-_ ].*)?", re.I)
 # What files of other forms begin with.
 _FOREIGN = {
     "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
@@ -38,7 +40,10 @@ _FOREIGN = {
     "no text, or in another encoding (--encoding utf-16, for instance)": r"[^\0]*\0",
 }
 _YAML_KEY = re.compile(r"[\"']?[\w-]+[\"']?:[^\S\n]*[|>]?$")
+_YAML_ENTRY = re.compile(r"(?:-\s+)?[\"']?([a-z_]+)[\"']?:(?:\s|$)")
 _YAML_LINE = re.compile(r"\s+\S|-(?:\s|$)|#|[\"']?[\w -]+[\"']?:(?:\s|$)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.|"")*"(?:[,;].*)?|.*[,;]"(?:[^"\\]|\\.|"")*"')
+_DASHED_NUMBER = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Sample:
 
     Attributes:
         count: the number of columns of most rows, comments left aside.
-        numbered: whether the first column numbers the words of each sentence.
+        numbers: how many columns in front of others number sentences and the words of each of them.
         universal: whether the file is CoNLL-U.
         tabbed: whether tabs separate the cells of most rows.
     """
@@ -106,8 +111,35 @@ class Sample:
         self._marked = list(compress(self._rows, marked))
         self._unmarked = [row for row, mark in zip(self._rows, marked, strict=True) if not mark]
         self.tabbed = 2 * sum("\t" in line.strip() for line in self.lines) > len(body)
-        self.numbered = self.count > 1 and _counts_up([row[0] for row in self._body], self._begins)
         self._even = [row for row in self._body if len(row) == self.count]
+        self.numbers, self._ranges = self._numbering()
+
+    def _numbering(self) -> tuple[int, bool]:
+        """How many columns number sentences and words, and whether some numbers are ranges of words."""
+        columns: list[tuple[str, ...]] = [*zip(*(row[: self.count - 1] for row in self._body), strict=False)]
+        for place, numbers in enumerate(columns):
+            dashed = [found[2] for number in numbers if (found := _DASHED_NUMBER.fullmatch(number))]
+            ranges = len(dashed) < len(numbers)
+            if _counts_up(numbers if ranges else dashed, self._begins) and (not place or not all(self._begins)):
+                return place + 1, ranges
+            neighbours = zip(numbers, numbers[1:], self._begins[1:], strict=False)
+            if any(before != number and not begin for before, number, begin in neighbours):
+                break  # neither numbers of words nor of sentences
+        return 0, True
+
+    @property
+    def is_json(self) -> bool:
+        """Whether each line is a value of JSON: an object, or a list of a text and an object."""
+        try:
+            value = json.loads(next(line for line in self.lines if not is_blank(line)))
+        except (ValueError, StopIteration):
+            return False
+        return isinstance(value[1] if isinstance(value, list) and len(value) == 2 else value, dict)
+
+    def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
+        """Whether most rows with a cell in some column have one of a kind there."""
+        found = [is_such(row[column]) for row in self._body if column < len(row)]
+        return not found or 2 * sum(found) >= len(found)
 
     def _share(self, column: int, is_tag: Callable[[str], bool]) -> float:
         """The share of rows that have a tag in some column."""
@@ -125,16 +157,17 @@ class Sample:
         Raises:
             ValueError: a column that was chosen and is not there.
         """
-        first, count = int(self.numbered), self.count
+        first, count = self.numbers, self.count
         if reading.chosen:
             tag = (count if tagged else None) if reading.tag_column is None else reading.tag_column
             word = 1 + first + (tag == 1 + first) if reading.word_column is None else reading.word_column
             if word == tag or not {word, word if tag is None else tag} <= set(range(1, count + 1)):
                 choice = f"--word-column {word}" + (f" and --tag-column {tag}" if tag is not None else "")
                 raise ValueError(f"{self.name}: expected two of its {count} columns, counted from 1, got {choice}")
-            roles = Roles(count, word - 1, None if tag is None else tag - 1, self.numbered and word > 1)
+            numbers = first if word > first else 0
+            roles = Roles(count, word - 1, None if tag is None else tag - 1, numbers, self._ranges)
         else:
-            roles = Roles(count, first, None, self.numbered)
+            roles = Roles(count, first, None, first, self._ranges)
             found = self._tags_first_or_last(first, is_tag, no_tag)
             if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
                 roles = replace(roles, word=found[0], tag=found[1])
@@ -182,7 +215,16 @@ class Sample:
             words, tags = ({row[c] for row in self._even} for c in (roles.word, roles.tag or 0))
             if plain and len(tags) > max(100, len(words)):
                 self.refuse(f"rows of {len(tags)} different tags for {len(words)} words")
+        if not plain and roles.tag is not None:
+            roles = replace(roles, forms=self._forms(roles.tag))
         return Columns(roles, plain, unknown)
+
+    def _forms(self, column: int) -> tuple[Form, ...]:
+        """The forms of tags that most rows have, so that the others are refused and not these."""
+        tags = Counter(row[column] for row in self._even)
+        counts = Counter(form for tag, count in tags.items() for form in FORMS if form.split(tag) for _ in range(count))
+        most = max(counts.values(), default=0)
+        return tuple(form for form in FORMS if counts[form] == most)
 
     def refuse(self, form: str | None) -> None:
         """Refuse a file of another form, if that is known."""
@@ -196,8 +238,10 @@ class Sample:
             if re.match(pattern, text, re.I):
                 return name
         lines = [line for line in self.lines if not is_blank(line)]
-        if len(lines) > 1 and any(map(_YAML_KEY.match, lines)) and all(map(_YAML_LINE.match, lines)):
+        if len(lines) > 1 and any(map(_is_yaml_key, lines)) and all(map(_YAML_LINE.match, lines)):
             return "YAML"
+        if len(lines) > 1 and all(map(_QUOTED.fullmatch, map(str.strip, lines))):
+            return "strings in quotation marks, as in JSON or CSV"
         names = [name.strip(' "') for name in re.split("[,;]", "".join(lines[:1]).strip())]
         if len(names) > 1 and (
             self.name.lower().endswith(".csv") or _names(names) > any(" " in name for name in names)
@@ -245,6 +289,11 @@ def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
             return False
         before = before if found[2] else int(found[1])
     return not all(begins) or (len(begins) > 1 and {*numbers} == {"1"})
+
+
+def _is_yaml_key(line: str) -> bool:
+    entry = _YAML_ENTRY.match(line)
+    return _YAML_KEY.match(line) is not None or (entry is not None and _NAME.fullmatch(entry[1]) is not None)
 
 
 def _names(cells: Sequence[str]) -> int:

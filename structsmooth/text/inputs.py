@@ -1,25 +1,18 @@
 """What a tagger reads of each word beside its tag: columns, or the word alone, of files, lists or text."""
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from typing import Any, TextIO
 
 from structsmooth.settings import PositiveInt
 from structsmooth.text.conll import read_laid_out, source_name
-from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
-from structsmooth.text.layouts import SEPARATOR, Columns, Layout, Roles, Universal, is_blank
+from structsmooth.text.json_forms import AnnotatedLines
+from structsmooth.text.layouts import Columns, Layout, Roles, Universal
 from structsmooth.text.schemes import split_tag
+from structsmooth.text.splitter import Splitter, Text, clitics_of
 from structsmooth.text.templates import Templates, column_names, for_columns
-
-_OPENING = "([{<\"'\u201c\u2018\u00ab\u201e\u00bf\u00a1$\u20ac\u00a3"
-_CLOSING = ")]}>\"'\u201d\u2019\u00bb,;:!?\u2026%"
-_APOSTROPHES = "'\u2019"
-# A token of a part of a word, such as the 's of "Ada's", the n't of "didn't" and the l' of "l'eau".
-_CLITIC = re.compile(rf"[{_APOSTROPHES}]\w+|n[{_APOSTROPHES}]t|\w+[{_APOSTROPHES}]", re.IGNORECASE)
-# Letters with a period behind each, such as U.S. and the J. of a name.
-_ABBREVIATION = re.compile(r"([^\W\d_]\.)+")
 
 Words = Sentence | str | Sequence[str | Sequence[str]]
 """A sentence; a line of text; or tokens: words, or tuples of a word and its columns."""
@@ -79,15 +72,21 @@ class Inputs:
             ValueError: a file of another form, with its name; columns that the file lacks, with theirs and an example.
         """
         is_known = frozenset(tags).__contains__
+        annotated = AnnotatedLines(Splitter(self.clitics).words, annotated=False)
 
         def choose(name: str, begin: bytes) -> Layout:
             sample = Sample(name, begin)
             if not reading.chosen and sample.universal:
                 return Universal()
+            if not reading.chosen and sample.is_json:
+                if not self.words_alone:
+                    raise ValueError(self._other(name, "lines of JSON"))
+                return annotated
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))
-            if not sample.is_text(lambda row: self._fits(row, sample.numbered, is_known)):
+            text = sample.is_text(lambda row: self._fits(row, sample.numbers, is_known))
+            if not text and (self.words_alone or not self._lacks_chunks(sample)):
                 return Columns(self._roles(sample, is_known), plain=True)
             if not self.words_alone:
                 raise ValueError(self._other(name, "lines of text"))
@@ -97,13 +96,17 @@ class Inputs:
         _, cells, tag = corpus.distinct[0]
         if not self.words_alone and len(cells) != self.columns - 2:
             raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
-        return corpus
+        return annotated.annotated(corpus) if corpus.form == str(annotated) else corpus
 
-    def _fits(self, row: Sequence[str], numbered: bool, is_known: Callable[[str], bool]) -> bool:
+    def _fits(self, row: Sequence[str], numbers: int, is_known: Callable[[str], bool]) -> bool:
         """Whether a row may be that of a token."""
         if self.words_alone:
-            return len(row) == 1 or (is_known(row[-1]) and (numbered or len(row) in (2, self.columns)))
-        return self.columns - 1 <= len(row) - numbered <= self.columns or is_known(row[-1])
+            return len(row) == 1 or (is_known(row[-1]) and (numbers > 0 or len(row) in (2, self.columns)))
+        return self.columns - 1 <= len(row) - numbers <= self.columns or is_known(row[-1])
+
+    def _lacks_chunks(self, sample: Sample) -> bool:
+        """Whether rows have other words where training files have chunks."""
+        return "chunk" in (self.names or ()) and not sample.has_mostly(sample.numbers + 2, _is_chunk)
 
     def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
         """What the columns say: tags are those that the tagger knows, or stand where training files have them."""
@@ -174,6 +177,12 @@ class Inputs:
         )
 
 
+def with_inputs(learned: Mapping[str, Any]) -> dict[str, Any]:
+    """What a tagger learned, as plain JSON, with its inputs, of which version 0.2 knew the number of columns alone."""
+    rest = {name: value for name, value in learned.items() if name != "columns"}
+    return rest | ({"inputs": {"columns": learned["columns"]}} if "columns" in learned else {})
+
+
 def _has_chunks(corpus: Corpus) -> bool:
     """Whether the third column may hold tags of chunks; hyphens stand where there are none."""
     return all(map(_is_chunk, {token.chunk for token in corpus.distinct}))
@@ -184,97 +193,3 @@ def _is_chunk(cell: str) -> bool:
         return cell == "-" or bool(split_tag(cell))
     except ValueError:
         return False
-
-
-class Splitter:
-    """Splits a line at white space, and punctuation from the words that it touches.
-
-    Args:
-        clitics: parts of words with an apostrophe that are tokens of their own, as :func:`clitics_of` finds them.
-
-    Example:
-        >>> Splitter(["'s"]).words("She left (in 1999) for Ada's office.")
-        ['She', 'left', '(', 'in', '1999', ')', 'for', 'Ada', "'s", 'office', '.']
-    """
-
-    def __init__(self, clitics: Iterable[str] = ()) -> None:
-        known = {clitic.lower().replace("\u2019", "'") for clitic in clitics}
-        # The longest first: the n't of "didn't" and not the 't.
-        self._before = sorted((c for c in known if c.endswith("'")), key=len, reverse=True)
-        self._after = sorted((c for c in known if not c.endswith("'")), key=len, reverse=True)
-
-    def words(self, line: str) -> list[str]:
-        """The words of a sentence. A period at its end is a word of its own, unless it ends an abbreviation."""
-        pieces = [] if is_blank(line) else line.split()
-        words = [word for piece in pieces[:-1] for word in self._split(piece, last=False)]
-        return words + [word for piece in pieces[-1:] for word in self._split(piece, last=True)]
-
-    def _split(self, piece: str, last: bool) -> list[str]:
-        begin, end = 0, len(piece)
-        after: list[str] = []
-        while begin < end - 1 and piece[begin] in _OPENING and not self._is_clitic(piece[begin:end]):
-            begin += 1
-        while end > begin + 1 and not self._is_clitic(piece[begin:end]):
-            core = piece[begin:end]
-            dots = len(core) - len(core.rstrip("."))
-            if core[-1] in _CLOSING:
-                size = 1
-            elif 1 < dots < len(core):
-                size = dots
-            elif dots == 1 and last and not _ABBREVIATION.fullmatch(core):
-                size = 1
-            else:
-                break
-            after.insert(0, piece[end - size : end])
-            end -= size
-        return [*piece[:begin], *self._parts(piece[begin:end]), *after]
-
-    def _parts(self, word: str) -> list[str]:
-        """A word without punctuation around it, and its clitics."""
-        plain = word.lower().replace("\u2019", "'")
-        for clitic in self._before:
-            if plain.startswith(clitic) and len(plain) > len(clitic):
-                return [word[: len(clitic)], *self._parts(word[len(clitic) :])]
-        for clitic in self._after:
-            if plain.endswith(clitic) and len(plain) > len(clitic):
-                return [*self._parts(word[: -len(clitic)]), word[-len(clitic) :]]
-        return [word]
-
-    def _is_clitic(self, text: str) -> bool:
-        plain = text.lower().replace("\u2019", "'")
-        return plain in self._before or plain in self._after
-
-
-class Text(Layout):
-    """Lines of text, each a sentence, whose words are split as ``splitter`` does."""
-
-    def __init__(self, splitter: Splitter) -> None:
-        self._splitter = splitter
-
-    def __str__(self) -> str:
-        return "lines of text, a sentence in each"
-
-    def lines(self, block: bytes) -> Iterable[bytes]:
-        """The words of each line, and an empty line behind them."""
-        for line in super().lines(block):
-            for word in self._splitter.words(line.decode()):
-                yield word.encode()
-            yield b""
-
-    def complete(self, numbers: Sequence[int]) -> int:
-        """As many as there are separators."""
-        return sum(number == SEPARATOR for number in numbers)
-
-    def parse(self, line: str) -> Token | int:
-        """A word."""
-        return Token(line) if line else SEPARATOR
-
-
-def clitics_of(words: Iterable[str]) -> set[str]:
-    """The words that are parts of words: those that begin or end with an apostrophe.
-
-    Example:
-        >>> sorted(clitics_of(["Ada", "'s", "did", "n't"]))
-        ["'s", "n't"]
-    """
-    return {word for word in words if _CLITIC.fullmatch(word)}

@@ -8,7 +8,7 @@ from sys import intern
 from typing import ClassVar, Literal, TextIO, get_args
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.schemes import FORMS, TYPES_ALONE, forms_of
+from structsmooth.text.schemes import FORMS, TYPES_ALONE, Form, forms_of
 
 SEPARATOR, DOCUMENT, SKIPPED, COMMENT = -1, -2, -3, -4
 """What a line without a token does: it ends a sentence, or a document, or nothing; a comment precedes a sentence."""
@@ -27,7 +27,7 @@ _BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces an
 _cells = re.compile(f"[^{_BLANKS}]+").findall
 # Blanks of Unicode, of any width: a line of them is blank, as it looks.
 _INVISIBLE = _BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
-_INVISIBLE += "\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
+_INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"
 _BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
 MAY_SEPARATE = frozenset(["", *_INVISIBLE, "-", "#"])
 """What lines between sentences begin with."""
@@ -41,7 +41,10 @@ class Roles:
         count: how many there are.
         word: the column with the words.
         tag: the one with the tags; ``None`` in files without: then all columns behind the words are features.
-        numbered: whether the first column numbers the words of a sentence.
+        numbers: how many columns in front of all others number sentences and the words in them.
+        ranges: whether ``1-2`` in the last of these stands for several words, as in CoNLL-U; else it is the second word
+            of the first sentence, as in WebAnno.
+        forms: of the tags.
         header: the cells of a row with the names of the columns.
         known: tags that tell words from comments, in files where a number sign may begin a comment.
     """
@@ -49,7 +52,9 @@ class Roles:
     count: int
     word: int = 0
     tag: int | None = None
-    numbered: bool = False
+    numbers: int = 0
+    ranges: bool = True
+    forms: tuple[Form, ...] = FORMS
     header: tuple[str, ...] = ()
     known: frozenset[str] | None = None
 
@@ -65,8 +70,8 @@ class Roles:
         mark = row[0].strip("#") == ""
         if len(row) != self.count:
             return mark or len(row) > 1 or row[0].startswith("##")
-        if self.numbered or self.tag is None:
-            return self.numbered
+        if self.numbers or self.tag is None:
+            return self.numbers > 0
         return mark and row[self.tag] not in known and (plain or not is_tag(row[self.tag]))
 
     def __str__(self) -> str:
@@ -74,8 +79,9 @@ class Roles:
         parts = ["a word in each line"] if self.count == 1 else [f"{self.count} columns", f"words in {self.word + 1}"]
         parts += [f"features in {_listed(used)}"] if used else []
         parts += [f"tags in {self.tag + 1}"] if self.tag is not None else []
-        left = sorted(set(range(self.count)) - {self.word, self.tag, *used, *([0] if self.numbered else [])})
-        parts += ["numbers of words in 1"] if self.numbered else []
+        left = sorted(set(range(self.numbers, self.count)) - {self.word, self.tag, *used})
+        parts += [f"numbers of words in {self.numbers}"] if self.numbers else []
+        left = [*range(self.numbers - 1), *left]
         parts += [f"{_listed(left)} left out"] if left else []
         parts += ["comments left out"] if self.known is not None else []
         return ", ".join([*parts, *(["a header"] if self.header else [])])
@@ -90,9 +96,11 @@ class Layout(ABC):
 
     Attributes:
         separator: matches whole lines between sentences.
+        has_sentence_lines: whether each line has sentences of its own, whatever stands between them.
     """
 
     separator: ClassVar[re.Pattern[str]] = re.compile(_BLANK_LINE)
+    has_sentence_lines: ClassVar[bool] = False
 
     def lines(self, block: bytes) -> Iterable[bytes]:
         """The lines to parse of a block of whole lines."""
@@ -123,7 +131,7 @@ class Columns(Layout):
     separator = re.compile(rf"{_BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
 
     def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
-        self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, FORMS
+        self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, roles.forms
         self._features = roles.features
 
     def __str__(self) -> str:
@@ -139,18 +147,20 @@ class Columns(Layout):
         if roles.known is not None and row[0].startswith("#") and roles.is_comment(row, roles.known, self._plain):
             return COMMENT
         if "" in row:
-            place = row.index("") + 1
-            raise ValueError(f"column {place} is empty: fill it, with a hyphen for instance; one tab separates columns")
+            raise _empty(row.index("") + 1)
         if roles.tag == roles.word:
             raise ValueError("expected a word and a tag, got one column")
         if len(row) != roles.count:
+            if line.count("\t") == roles.count - 1:
+                raise _empty(len(row) + 1)
             raise ValueError(f"expected {roles.count} columns, got {len(row)}")
         if roles.header and roles.header == tuple(row):
             return SKIPPED
-        if roles.numbered and not row[0].isdecimal():
-            if IDENTIFIER.fullmatch(row[0]):
+        if roles.numbers and not (number := row[roles.numbers - 1]).isdecimal():
+            if IDENTIFIER.fullmatch(number) is None:
+                raise ValueError(f"expected the number of a word in column {roles.numbers}, got {number[:40]!r}")
+            if roles.ranges:
                 return SKIPPED
-            raise ValueError(f"expected the number of a word in column 1, got {row[0][:40]!r}")
         if roles.tag is not None:
             self._check(row[roles.tag])
         tag = None if roles.tag is None else row[roles.tag]
@@ -158,9 +168,14 @@ class Columns(Layout):
 
     def _check(self, tag: str) -> None:
         if " " in tag and (self._plain or not is_tag(tag)):
-            raise ValueError(f"the tag {tag[:40]!r} has a space: separate all columns of a row by tabs, or none")
+            remedy = "give tags without, and separate all columns of a row by tabs, or none"
+            raise ValueError(f"the tag {tag[:40]!r} has a space: {remedy}")
         if not self._plain and tag != self._unknown:
             self._forms = forms_of([tag], self._forms)
+
+
+def _empty(column: int) -> ValueError:
+    return ValueError(f"column {column} is empty: fill it, with a hyphen for instance; one tab separates columns")
 
 
 def is_tag(cell: str) -> bool:
@@ -177,14 +192,18 @@ class Universal(Layout):
     """CoNLL-U: ten columns between tabs, comments, and rows of several words or of no word, which are left out.
 
     Args:
-        column: that has the tags; words alone are read if it is not given.
+        column: that has the tags, or ``misc:`` and the name of a value in the last column, where O stands for none;
+            words alone are read if it is not given.
         unknown: stands in the place of tags that are unknown.
     """
 
     separator = re.compile(f"{_BLANK_LINE}|#.*")  # comments precede the words of a sentence
 
-    def __init__(self, column: UniversalColumn | None = None, unknown: str | None = None) -> None:
-        self._column, self._unknown = column, unknown
+    def __init__(self, column: str | None = None, unknown: str | None = None) -> None:
+        prefix, _, key = (column or "").partition(":")
+        if column is not None and column not in _UNIVERSAL and not (prefix == "misc" and key):
+            raise ValueError(f"column must be {universal_columns()}, or misc:NER for instance, got {column!r}")
+        self._column, self._unknown, self._key = column, unknown, key
 
     def __str__(self) -> str:
         return f"CoNLL-U, words with tags of {self._column}" if self._column else "CoNLL-U, words alone"
@@ -200,6 +219,9 @@ class Universal(Layout):
             return SKIPPED
         if self._column is None:
             return Token(row[_WORD])
+        if self._key:
+            values = dict(value.partition("=")[::2] for value in row[-1].split("|"))
+            return Token(row[_WORD], (), values.get(self._key, "O"))
         tag = row[_UNIVERSAL[self._column]]
         if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
             others = ", ".join(name for name in _UNIVERSAL if name != self._column)

@@ -66,10 +66,14 @@ class Form(NamedTuple):
         """The tag as a string."""
         return "O" if tag.mark == "O" else self.pattern.format(mark=tag.mark, type=tag.type)
 
+    def split(self, tag: str) -> Tag | None:
+        """Mark and type of a tag, or ``None`` if it has another form."""
+        return _split(tag, self)
+
 
 DASHED, MARKS_ALONE = Form("{mark}-{type}"), Form("{mark}")
 # A type alone does not look as if it had a mark, and has two letters at least: single ones may be any classes.
-TYPES_ALONE = Form("{type}", r"(?!.[-_]|.*[-_].$)[^\W_]\S*[^\W_]")
+TYPES_ALONE = Form("{type}", r"(?!.[-_]|.*[-_].$)[^\W_].*[^\W_]")
 _OTHERS = (Form("{mark}_{type}"), Form("{type}-{mark}"), Form("{type}_{mark}"))
 FORMS: tuple[Form, ...] = (DASHED, *_OTHERS, MARKS_ALONE, TYPES_ALONE)
 """The forms of tags, the usual one first."""
@@ -140,12 +144,17 @@ def entities(tags: Sequence[str], forms: tuple[Form, ...] = FORMS) -> list[Entit
     found: list[Entity] = []
     previous, (form, *_) = _OUTSIDE, forms if len(forms) == 1 else forms_of(tags, forms)
     for position, tag in enumerate(split_tag(tag, form) for tag in tags):
-        if previous.type == tag.type and previous.mark in _OPEN and tag.mark in _GOING_ON:
+        if goes_on(previous, tag):
             found[-1] = found[-1]._replace(end=position + 1)
         elif tag != _OUTSIDE:
             found.append(Entity(tag.type, position, position + 1))
         previous = tag
     return found
+
+
+def goes_on(tag: Tag, following: Tag) -> bool:
+    """Whether an entity that has a tag continues at the following one."""
+    return tag.type == following.type and tag.mark in _OPEN and following.mark in _GOING_ON
 
 
 def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme, form: Form = DASHED) -> list[str]:

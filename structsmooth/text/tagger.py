@@ -1,6 +1,6 @@
 """The tagger that is linear in features: a linear chain over tags, with its losses and its predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
-from structsmooth.models.chains import best_labels, label_marginals
+from structsmooth.models.chains import best_labels, label_marginals, pair_marginals
 from structsmooth.problems import (
     DenseChainProblem,
     DifferenceProblem,
@@ -23,6 +23,7 @@ from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
+from structsmooth.text.probabilities import EntityProbabilities, ProbableEntity
 from structsmooth.text.schemes import TagScheme, scheme_among_others, tag_pairs, transition_mask
 
 Tag = str | int
@@ -197,6 +198,17 @@ class Tagger:
     def marginals(self, sequences: Sequences, weights: Tensor) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
         return label_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+
+    def spans(
+        self, sequences: Sequences, weights: Tensor, taggings: Iterable[Sequence[str]]
+    ) -> list[list[ProbableEntity]]:
+        """The entities of a tagging of each sentence, with their probabilities."""
+        probabilities = EntityProbabilities(self.tags.names)
+        marginals = pair_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+        return [
+            probabilities.of(tags, nodes.numpy(), edges.numpy())
+            for tags, (nodes, edges) in zip(taggings, marginals, strict=True)
+        ]
 
 
 def default_lam(loss: Loss) -> str:

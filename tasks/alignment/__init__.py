@@ -1,6 +1,6 @@
 """Word alignment: links between the words of a sentence and those of its translation, as a matching."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
@@ -19,7 +19,7 @@ from structsmooth.tasks.alignment.lexicon import Lexicon
 from structsmooth.tasks.alignment.picture import draw_alignment, pair_markup
 from structsmooth.tasks.alignment.results import known_links, measures, table
 from structsmooth.tasks.alignment.score import AlignmentScore, batched, padded
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.chains import write_scores
 
 # Labels of an example, and part costs of pairs and of source words without a link.
@@ -35,6 +35,9 @@ class FittedAlignment(FittedTask):
     task: "Alignment"
     lexicon: Lexicon
 
+    input_json: ClassVar[Mapping[str, str]] = {"source": "source", "target": "target"}
+    output_json: ClassVar[tuple[str, Any]] = ("links", list[Link])  # positions in source and target, from 0
+
     def problem(self, examples: Sequence[SentencePair]) -> LinearModuleProblem:
         """Structural hinge losses of the matchings; sentences without words are left out."""
         examples = [pair for pair in examples if pair.source and pair.target]
@@ -46,7 +49,8 @@ class FittedAlignment(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[SentencePair], k: int = 1) -> Predictions:
         """The k best alignments of each sentence pair with their scores: links in order."""
-        return [ranked for batch in self._batches(examples) for ranked in self._aligned(weights, batch, k)]
+        starts = tracked(range(0, len(examples), _BATCH), "predicting")
+        return [ranked for at in starts for ranked in self._aligned(weights, examples[at : at + _BATCH], k)]
 
     def measure(
         self, examples: Sequence[SentencePair], outputs: Sequence[Sequence[Link]]
@@ -66,18 +70,6 @@ class FittedAlignment(FittedTask):
                     stream.writelines(f"{number:04} {j + 1} {i + 1}\n" for i, j in links)
                 else:
                     stream.write(" ".join(f"{i}-{j}" for i, j in links) + "\n")
-
-    def input_to_json(self, example: SentencePair) -> dict[str, Any]:
-        """The words of both sentences: ``source`` and ``target``."""
-        return {"source": list(example.source), "target": list(example.target)}
-
-    def output_to_json(self, output: Sequence[Link]) -> dict[str, Any]:
-        """Its ``links``: pairs of positions, counted from 0, in source and target."""
-        return {"links": [list(link) for link in output]}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> list[Link]:
-        """The inverse of :meth:`output_to_json`."""
-        return [(i, j) for i, j in values["links"]]
 
     def draw(self, examples: Sequence[SentencePair], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each sentence pair, by its number: a grid with the links found and those that should be."""
@@ -118,10 +110,6 @@ class FittedAlignment(FittedTask):
         missed = self.task.missed * (y >= 0).double()
         pairs = self.task.false_positive * ~allowed + torch.where(sure, 0.0, missed.unsqueeze(1))
         return y, (pairs, missed)
-
-    def _batches(self, examples: Sequence[SentencePair]) -> Iterator[Sequence[SentencePair]]:
-        starts = range(0, len(examples), _BATCH)
-        return (examples[begin : begin + _BATCH] for begin in tracked(starts, "predicting"))
 
     def _aligned(self, weights: Tensor, pairs: Sequence[SentencePair], k: int) -> Predictions:
         """The k best alignments of a batch; sentences without words have no links."""
@@ -195,10 +183,7 @@ class Alignment(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[SentencePair]:
         """Sentence pairs; see :func:`~structsmooth.tasks.alignment.data.read_pairs`."""
-        pairs = read_pairs(path)
-        for pair in pairs if split != "predict" else ():
-            known_links(pair)
-        return pairs
+        return labelled(read_pairs(path), split, known_links)
 
     def fit(self, examples: Sequence[SentencePair]) -> FittedAlignment:
         """The aligner, with the words of the examples and of the corpus."""

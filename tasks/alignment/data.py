@@ -89,7 +89,8 @@ def _from_folder(folder: Path, part: str, path: str) -> list[SentencePair]:
     if match is None:
         raise ValueError(f"{path}: expected NAME or NAME:first-last after the #, got {part!r}")
     stem = folder / match[1]
-    sources, targets = (_sentences(stem.with_name(stem.name + end)) for end in (".f", ".e"))
+    files = (stem.with_name(stem.name + end) for end in (".f", ".e"))
+    sources, targets = ([tuple(line.split()) for line in read_lines(file)] for file in files)
     if len(sources) != len(targets):
         raise ValueError(f"{stem}.f has {len(sources)} lines, but {stem}.e has {len(targets)}")
     pairs = []
@@ -99,10 +100,6 @@ def _from_folder(folder: Path, part: str, path: str) -> list[SentencePair]:
     if not 1 <= first <= last <= len(pairs):
         raise ValueError(f"{path}: there are {len(pairs)} pairs, got {first}-{last}")
     return pairs[first - 1 : last]
-
-
-def _sentences(file: Path) -> list[tuple[str, ...]]:
-    return [tuple(line.split()) for line in read_lines(file)]
 
 
 def _all_links(stem: Path, count: int) -> Sequence[list[tuple[Link, bool]]]:

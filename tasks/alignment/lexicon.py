@@ -1,32 +1,19 @@
 """What sentence pairs without links tell about words: counts, the Dice coefficient, and Model 1 in both directions."""
 
-import base64
 import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import decoding, size_limit
-from structsmooth.plain import check_entries, from_plain
+from structsmooth.plain import PACKED
 from structsmooth.tasks.alignment.data import SentencePair
 
 Table = NDArray[np.float32]
 _ITERATIONS = 5
-_ARRAYS = {
-    "source_counts": np.int32,
-    "target_counts": np.int32,
-    "keys": np.int64,
-    "pair_counts": np.int32,
-    "source_given_target": np.float32,
-    "target_given_source": np.float32,
-    "source_given_none": np.float32,
-    "target_given_none": np.float32,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +41,14 @@ class Lexicon:
 
     sources: list[str]
     targets: list[str]
-    source_counts: NDArray[np.int32]
-    target_counts: NDArray[np.int32]
-    keys: NDArray[np.int64]
-    pair_counts: NDArray[np.int32]
-    source_given_target: Table
-    target_given_source: Table
-    source_given_none: Table
-    target_given_none: Table
+    source_counts: NDArray[np.int32] = field(metadata=PACKED)
+    target_counts: NDArray[np.int32] = field(metadata=PACKED)
+    keys: NDArray[np.int64] = field(metadata=PACKED)
+    pair_counts: NDArray[np.int32] = field(metadata=PACKED)
+    source_given_target: Table = field(metadata=PACKED)
+    target_given_source: Table = field(metadata=PACKED)
+    source_given_none: Table = field(metadata=PACKED)
+    target_given_none: Table = field(metadata=PACKED)
 
     @classmethod
     def of(cls, pairs: Sequence[SentencePair]) -> "Lexicon":
@@ -93,7 +80,8 @@ class Lexicon:
 
     def numbers(self, pair: SentencePair) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of the source and target words of a sentence pair."""
-        return _ids(self._source_numbers, pair.source), _ids(self._target_numbers, pair.target)
+        sources, targets = self._numbers
+        return _ids(sources, pair.source), _ids(targets, pair.target)
 
     def dice(self, pair: SentencePair) -> NDArray[np.float64]:
         """2 c(f, e) / (c(f) + c(e)) of all word pairs, [N, M]; 0 for unknown ones."""
@@ -115,25 +103,15 @@ class Lexicon:
     def ranks(self, pair: SentencePair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Logarithms of the ranks of the words by frequency, over that of the largest rank, in [0, 1]."""
         f, e = self.numbers(pair)
-        return self._source_ranks[f], self._target_ranks[e]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON: words, and arrays as compressed text."""
-        arrays = {name: _packed(getattr(self, name)) for name in _ARRAYS}
-        return {"sources": self.sources, "targets": self.targets, **arrays}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Lexicon":
-        """The lexicon that ``to_dict`` was called on."""
-        check_entries("lexicon", data, {"sources", "targets", *_ARRAYS}, {"sources", "targets", *_ARRAYS})
-        sources, targets = (from_plain(list[str], data[name], name) for name in ("sources", "targets"))
-        return cls(sources, targets, **{name: _unpacked(data[name], dtype, name) for name, dtype in _ARRAYS.items()})
+        sources, targets = self._ranks
+        return sources[f], targets[e]
 
     def __post_init__(self) -> None:
         sources, targets, pairs = len(self.sources) + 1, len(self.targets) + 1, len(self.keys)
         sizes = (sources, targets, pairs, pairs, pairs, pairs, sources, targets)
-        wrong = [name for name, size in zip(_ARRAYS, sizes, strict=True) if len(getattr(self, name)) < size]
-        if wrong or (np.diff(self.keys) <= 0).any() or not all(np.isfinite(getattr(self, n)).all() for n in _ARRAYS):
+        arrays = [(f.name, getattr(self, f.name)) for f in fields(self) if f.metadata == PACKED]
+        wrong = [name for (name, array), size in zip(arrays, sizes, strict=True) if len(array) < size]
+        if wrong or (np.diff(self.keys) <= 0).any() or not all(np.isfinite(array).all() for _, array in arrays):
             raise ValueError(f"the arrays of a lexicon do not fit its words: {', '.join(wrong) or 'keys'}")
 
     def _values(self, table: NDArray[Any], f: NDArray[np.int64], e: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -145,20 +123,12 @@ class Lexicon:
         return np.where(self.keys[at] == wanted, table[at], 0.0)
 
     @cached_property
-    def _source_numbers(self) -> dict[str, int]:
-        return _numbers(self.sources)
+    def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        return _numbers(self.sources), _numbers(self.targets)
 
     @cached_property
-    def _target_numbers(self) -> dict[str, int]:
-        return _numbers(self.targets)
-
-    @cached_property
-    def _source_ranks(self) -> NDArray[np.float64]:
-        return _log_ranks(self.source_counts)
-
-    @cached_property
-    def _target_ranks(self) -> NDArray[np.float64]:
-        return _log_ranks(self.target_counts)
+    def _ranks(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return _log_ranks(self.source_counts), _log_ranks(self.target_counts)
 
 
 def model_1(
@@ -231,17 +201,3 @@ def _log_ranks(counts: NDArray[np.int32]) -> NDArray[np.float64]:
     ranks = 1.0 + np.searchsorted(np.sort(-counts), -counts)
     logarithms: NDArray[np.float64] = np.log(ranks) / max(math.log(len(counts)), 1.0)
     return logarithms
-
-
-def _packed(array: NDArray[Any]) -> str:
-    return base64.b64encode(zlib.compress(array.tobytes())).decode("ascii")
-
-
-def _unpacked(text: Any, dtype: Any, name: str) -> NDArray[Any]:
-    data = base64.b64decode(from_plain(str, text, name))
-    unpacking = zlib.decompressobj()
-    with decoding(name, "compressed numbers"):
-        array = np.frombuffer(unpacking.decompress(data, size_limit()), dtype).copy()
-    if not unpacking.eof:
-        raise ValueError(f"{name}: unpacks to more than the limit for files, or its end is missing")
-    return array

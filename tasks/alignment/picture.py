@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from structsmooth.markup import Markup, Verdict, alternatives, element, joined
+from structsmooth.markup import Markup, Verdict, differences, element, joined
 from structsmooth.tasks.alignment.data import Link, SentencePair
 
 _SURE, _POSSIBLE, _FOUND = "#0072B2", "#56B4E9", "#D55E00"
@@ -46,12 +46,8 @@ def pair_markup(pair: SentencePair, ranked: Sequence[tuple[float, Sequence[Link]
     ]
     grid = element("table", element("thead", element("tr", corner, *head)), element("tbody", *rows), class_="grid")
     legend = element("p", "✓ right, ✗ wrong, ○ missed", class_="note")
-
-    def describe(links: Sequence[Link]) -> str:
-        more = [f"with {_words(pair, link)}" for link in links if link not in best]
-        return ", ".join(more + [f"without {_words(pair, link)}" for link in sorted(best - set(links))])
-
-    return joined([element("div", grid, class_="scroll"), legend, alternatives(ranked, describe)])
+    others = differences(ranked, lambda link: _words(pair, link))
+    return joined([element("div", grid, class_="scroll"), legend, others])
 
 
 def _cell(pair: SentencePair, link: Link, found: set[Link]) -> Markup:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from structsmooth.tasks.alignment.data import Link, SentencePair
+from structsmooth.tasks.base import known
 
 
 def measures(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]) -> dict[str, float]:
@@ -40,7 +41,4 @@ def table(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]) -
 
 def known_links(pair: SentencePair) -> frozenset[Link]:
     """The sure links of a pair that has some, or none of them."""
-    if pair.sure is None:
-        example = "la maison ||| the house ||| 0-0 1-1"
-        raise ValueError(f"these sentences have no links: training and evaluation need them, as in {example}")
-    return pair.sure
+    return known(pair.sure, "these sentences have no links", ", as in la maison ||| the house ||| 0-0 1-1")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from structsmooth.costs import OneMinusIoU
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.settings import Positive, PositiveInt, check_choice
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, best_outputs
 from structsmooth.tasks.localization.annotations import read_annotations
 from structsmooth.tasks.localization.box_features import (
     BACKBONES,
@@ -51,6 +51,8 @@ class FittedLocalization(FittedTask):
     scale: Positive
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
 
+    input_json: ClassVar[Mapping[str, str]] = {"image": "name", "class": "label"}
+
     def problem(self, examples: Sequence[Example]) -> Problem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
         data = [(e, int(overlaps(e.boxes, e.truth).argmax())) for e in examples if e.truth]
@@ -59,15 +61,8 @@ class FittedLocalization(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> Predictions:
         """The k best of the proposed boxes with their scores."""
-        module = self.module()
-        nn.utils.vector_to_parameters(weights, module.parameters())
-        predictions = []
-        for example in examples:
-            with torch.no_grad():
-                values, y = module([example]).topk(min(k, len(example.boxes)))
-            ranked = zip(values[0].tolist(), example.boxes[y[0]].tolist(), strict=True)
-            predictions.append([(score, Detection(tuple(box), score)) for score, box in ranked])
-        return predictions
+        found = zip(examples, best_outputs(self.module(), weights, ([one] for one in examples), k), strict=True)
+        return [[(score, Detection(tuple(one.boxes[y].tolist()), score)) for score, y in best] for one, best in found]
 
     def measure(self, examples: Sequence[Example], outputs: Sequence[Detection]) -> tuple[dict[str, float], str]:
         """CorLoc, mean IoU and average precision, averaged over classes.
@@ -82,10 +77,6 @@ class FittedLocalization(FittedTask):
         """CSV file with a row for each box, best first; it can be read as annotations."""
         pairs = zip(examples, predictions, strict=True)
         write_box_table(((e.name, e.label, found.box, score) for e, ranked in pairs for score, found in ranked), stream)
-
-    def input_to_json(self, example: Example) -> dict[str, Any]:
-        """Its ``image`` and its ``class``."""
-        return {"image": example.name, "class": example.label}
 
     def output_to_json(self, output: Detection) -> dict[str, Any]:
         """Its ``box``: left, top, right and bottom edge in pixels."""
@@ -201,7 +192,8 @@ class Localization(Task):
         wanted = wanted_examples(annotated, classes, 0 if split == "train" else self.negatives)
         backbone = load_backbone(self.backbone, self.backbone_weights)
         features = BoxFeatures(backbone, self.features_cache, self.feature_dtype)
-        examples = make_examples(wanted, self._selective_search(), features, faults)
+        search = SelectiveSearch(self.features_cache, self.proposals, self.search, self.jobs)
+        examples = make_examples(wanted, search, features, faults)
         for label in sorted({*classes} - {label for _, label in wanted}):
             faults.add("class without images that have exactly one of it", label)
         name = path if isinstance(path, str) else "standard input"
@@ -222,9 +214,6 @@ class Localization(Task):
         norms = torch.cat([load_features(e.features).float().flatten(1).norm(dim=1) for e in labelled])
         task = replace(self, classes=sorted({example.label for example in labelled}))
         return FittedLocalization(task, _NORM / max(float(norms.mean()), 1e-12), (channels, height, width))
-
-    def _selective_search(self) -> SelectiveSearch:
-        return SelectiveSearch(self.features_cache, self.proposals, self.search, self.jobs)
 
 
 def _batch(pairs: Sequence[tuple[Example, int]]) -> tuple[tuple[Example, ...], Tensor]:

@@ -23,6 +23,7 @@ from structsmooth.checkpoint import load_state, save_state
 from structsmooth.files import keep
 from structsmooth.messages import tracked
 from structsmooth.settings import PositiveInt, check_settings
+from structsmooth.tasks.images import cv2
 from structsmooth.tasks.localization.images import Faults, ImageFile, decode
 
 SearchMode = Literal["fast", "quality"]
@@ -119,8 +120,6 @@ class SelectiveSearch:
 
 def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMode = "fast") -> NDArray[np.float32]:
     """Boxes in an RGB image [height, width, 3] in the order of the search: float32 [M, 4] with M up to ``count``."""
-    import cv2
-
     height, width = image.shape[:2]
     shrink = min(1.0, _LONGEST_SIDE / max(height, width))
     size = max(1, round(width * shrink)), max(1, round(height * shrink))
@@ -138,8 +137,6 @@ def selective_search(image: NDArray[np.uint8], count: int = 1000, mode: SearchMo
 
 def _segmentation() -> Any:
     try:
-        import cv2
-
         return cv2.ximgproc.segmentation
     except (ImportError, AttributeError) as error:
         raise ImportError("selective search needs OpenCV: pip install structsmooth[images]") from error
@@ -147,8 +144,6 @@ def _segmentation() -> Any:
 
 def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, str | None]:
     """Search one image and save the boxes; returns the path and the fault, if there is one."""
-    import cv2
-
     path, file, mode, count = task
     try:
         image = decode(file.read_bytes())
@@ -182,8 +177,6 @@ def interrupts_held() -> Iterator[None]:
 
 def _begin_worker() -> None:
     """One thread, and silence on Ctrl-C: the main process ends the search."""
-    import cv2
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
 

@@ -25,7 +25,7 @@ from structsmooth.models.label_sets import (
 )
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.settings import Finite, Positive
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.multilabel.data import Example, read_examples
 from structsmooth.tasks.multilabel.picture import draw_label_graph, pair_blocks
 from structsmooth.tasks.multilabel.results import example_markup, label_table, measures, table
@@ -55,6 +55,8 @@ class FittedMultilabel(FittedTask):
     edges: list[list[int]]
     mean: list[Finite]
     scale: list[Positive]
+
+    output_json: ClassVar[tuple[str, Any]] = ("labels", tuple[str, ...])
 
     def __post_init__(self) -> None:
         count, pairs = len(self.labels), {tuple(pair) for pair in self.edges}
@@ -101,14 +103,6 @@ class FittedMultilabel(FittedTask):
             for line, margins in zip(lines, predictions.sets.margins().tolist(), strict=True):
                 line["margins"] = dict(zip(self.labels, margins, strict=True))
         stream.writelines(json.dumps(line) + "\n" for line in lines)
-
-    def output_to_json(self, output: tuple[str, ...]) -> dict[str, Any]:
-        """Its ``labels``."""
-        return {"labels": list(output)}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """The inverse of :meth:`output_to_json`."""
-        return tuple(values["labels"])
 
     def draw_model(self, weights: Tensor, folder: Path) -> list[str]:
         """The label graph with its learned weights, if labels have pairs."""
@@ -195,10 +189,7 @@ class Multilabel(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Examples of a file; see :func:`~structsmooth.tasks.multilabel.data.read_examples`."""
-        examples = read_examples(path)
-        for example in examples if split != "predict" else ():
-            _given(example)
-        return examples
+        return labelled(read_examples(path), split, _given)
 
     def fit(self, examples: Sequence[Example]) -> FittedMultilabel:
         """The labels in order, their pairs, and the scaling of the features."""
@@ -214,11 +205,7 @@ class Multilabel(Task):
 
 def _given(example: Example) -> frozenset[str]:
     """The labels of an example that has some, or none of them."""
-    if example.labels is None:
-        raise ValueError(
-            "these examples have no labels: training and evaluation need them, in CSV as columns named label:NAME"
-        )
-    return example.labels
+    return known(example.labels, "these examples have no labels", ", in CSV as columns named label:NAME")
 
 
 def _dense(examples: Sequence[Example], count: int) -> NDArray[np.float64]:

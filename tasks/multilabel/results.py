@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth import markup
-from structsmooth.markup import Markup, alternatives, chips, joined
+from structsmooth.markup import Markup, chips, differences, joined
 
 Table = NDArray[np.bool_]
 
@@ -48,13 +48,7 @@ def label_table(names: list[str], truth: Table, found: Table) -> markup.Table:
 
 def example_markup(gold: Collection[str] | None, ranked: Sequence[tuple[float, tuple[str, ...]]]) -> Markup:
     """The predicted labels, which of them are right, those that were missed, and alternatives."""
-    best = ranked[0][1]
-
-    def describe(labels: tuple[str, ...]) -> str:
-        more = [f"with {name}" for name in labels if name not in best]
-        return ", ".join(more + [f"without {name}" for name in best if name not in labels])
-
-    return joined([chips(best, gold), alternatives(ranked, describe)])
+    return joined([chips(ranked[0][1], gold), differences(ranked)])
 
 
 def _by_label(names: list[str], truth: Table, found: Table) -> Iterator[tuple[str, tuple[float, float, float], int]]:

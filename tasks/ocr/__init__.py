@@ -9,20 +9,20 @@ from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.costs import NormalizedHamming
 from structsmooth.kernels import FittedKernel, KernelFeatures
-from structsmooth.markup import Block, Markup
-from structsmooth.models.chains import best_labels
-from structsmooth.problems import DenseChainProblem, SparseChainProblem
-from structsmooth.sequences import DenseSequences, SparseSequences
+from structsmooth.markup import Block, Markup, confusion
+from structsmooth.models.chains import scored_by_kernel
+from structsmooth.problems import LinearProblem
+from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.settings import Positive, PositiveInt
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, known, labelled
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word, read_words
-from structsmooth.tasks.ocr.shown import confusion, letter_table, pixel_weights, word_markup
+from structsmooth.tasks.ocr.shown import letter_table, pixel_weights, word_markup
+from structsmooth.text.tagger import Tagger, Tags, chain_problem
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class FittedOCR(FittedTask):
     task: "OCR"
     landmarks_seen: list[str] = field(default_factory=list)
 
+    output_json: ClassVar[tuple[str, Any]] = ("letters", str)
+
     def __post_init__(self) -> None:
         if not all(re.fullmatch(f"[0-9a-f]{{{PIXELS // 4}}}", digits) for digits in self.landmarks_seen):
             raise ValueError(f"landmarks_seen must be texts of {PIXELS // 4} hexadecimal digits")
@@ -49,30 +51,23 @@ class FittedOCR(FittedTask):
         """Weights of landmarks, or of pixels and the bias, and of pairs and ends."""
         return (len(self.landmarks_seen) or PIXELS + 1) * len(ALPHABET) + (len(ALPHABET) + 2) * len(ALPHABET)
 
-    def problem(self, examples: Sequence[Word]) -> SparseChainProblem | DenseChainProblem:
+    def problem(self, examples: Sequence[Word]) -> LinearProblem:
         """Structural hinge losses of the linear chain."""
         labels = torch.tensor([ALPHABET.index(letter) for word in examples for letter in _gold(word)])
-        states, cost, scale = len(ALPHABET), NormalizedHamming(), self.task.transition_scale
-        if self._kernel is None:
-            # One attribute for each pixel that is on, and the bias.
-            size = PIXELS + 1
-            return SparseChainProblem(_sequences(examples), labels, size, states, cost, transition_scale=scale)
-        features = self._kernel(_pixels(examples), torch.float32)
-        return DenseChainProblem(features, labels, _lengths(examples), states, cost, transition_scale=scale)
+        sequences: Sequences = _sequences(examples)
+        if self._kernel is not None:
+            sequences = DenseSequences.of(self._kernel(_pixels(examples), torch.float32), _lengths(examples))
+        sizes, scale = (self._tagger.features, len(ALPHABET)), self.task.transition_scale
+        return chain_problem("hinge", sequences, labels, sizes, NormalizedHamming(), transition_scale=scale)
 
     def predict(self, weights: Tensor, examples: Sequence[Word], k: int = 1) -> Predictions:
         """The k best texts of each word with their scores."""
-        states, scale = len(ALPHABET), self.task.transition_scale
-        sequences: SparseSequences | DenseSequences
-        if self._kernel is None:
-            sequences = _sequences(examples)
-        else:
-            # Scores of letters, which kernel values give without features, as features of weight one.
-            rows, others = weights.view(-1, states).tensor_split([-states - 2])
-            sequences = DenseSequences.of(self._kernel.scores(_pixels(examples), rows), _lengths(examples))
-            weights = torch.cat([torch.eye(states).to(rows), others]).flatten()
-        ranked_labels = best_labels(sequences, weights, states, k, transition_scale=scale)
-        return [[(score, "".join(ALPHABET[y] for y in labels)) for score, labels in ranked] for ranked in ranked_labels]
+        sequences: Sequences = _sequences(examples)
+        if self._kernel is not None:
+            kernel = self._kernel, _pixels(examples), _lengths(examples)
+            sequences, weights = scored_by_kernel(*kernel, weights, len(ALPHABET))
+        found = self._tagger.best(sequences, weights, k)
+        return [[(score, "".join(letters)) for score, letters in ranked] for ranked in found]
 
     def measure(self, examples: Sequence[Word], outputs: Sequence[str]) -> tuple[dict[str, float], str]:
         """Fractions of wrong letters, of right letters, and of words without a wrong letter."""
@@ -105,26 +100,26 @@ class FittedOCR(FittedTask):
     def show_results(self, examples: Sequence[Word], outputs: Sequence[str]) -> list[Block]:
         """How many letters of each kind are right, and which are taken for which."""
         gold, found = "".join(map(_gold, examples)), "".join(outputs)
-        return [letter_table(gold, found), confusion(gold, found)]
+        return [letter_table(gold, found), confusion("Letters by gold and predicted letter", gold, found)]
 
     def show_weights(self, weights: Tensor, examples: Sequence[Word]) -> list[Block]:
         """Scores of pairs of letters, and the weights of the pixels unless letters are compared by a kernel."""
         pairs = transition_matrix(weights, ALPHABET, self.task.transition_scale, "letter")
         return [pairs] if self._kernel else [pairs, pixel_weights(weights)]
 
-    def output_to_json(self, output: str) -> dict[str, Any]:
-        """Its ``letters``, as a text."""
-        return {"letters": output}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> str:
-        """The inverse of :meth:`output_to_json`."""
-        return str(values["letters"])
-
     @cached_property
     def _kernel(self) -> FittedKernel | None:
         kernel = self.task.kernel_features
-        pixels = [_unpacked(digits) for digits in self.landmarks_seen]
-        return None if kernel is None else kernel.at(torch.from_numpy(np.stack(pixels)))
+        if kernel is None:
+            return None
+        digits = np.frombuffer(bytes.fromhex("".join(self.landmarks_seen)), np.uint8)
+        return kernel.at(torch.from_numpy(np.unpackbits(digits).reshape(-1, PIXELS)))
+
+    @property
+    def _tagger(self) -> Tagger:
+        """A linear chain over letters; their attributes are pixels that are on, and the bias."""
+        size = PIXELS + 1 if self._kernel is None else self._kernel.size
+        return Tagger(Tags(ALPHABET, None, constrained=False), size, self.task.transition_scale)
 
 
 @dataclass(frozen=True)
@@ -182,10 +177,7 @@ class OCR(Task):
         """Words of an archive, see :func:`~structsmooth.tasks.ocr.letters.read_words`."""
         if not isinstance(path, str):
             raise ValueError("words are read from an .npz file, not from standard input: give its path")
-        words = read_words(path)
-        if split != "predict":
-            _gold(words[0])
-        return words
+        return labelled(read_words(path), split, _gold)
 
     def texts(self, examples: Sequence[Word]) -> list[int]:
         """Neighbours of the same letters, as different people wrote them, are one text."""
@@ -197,7 +189,7 @@ class OCR(Task):
         if self.kernel_features is None:
             return FittedOCR(self)
         landmarks = self.kernel_features.chosen(_pixels(examples))
-        return FittedOCR(self, [_packed(row) for row in landmarks.numpy().astype(np.uint8)])
+        return FittedOCR(self, [np.packbits(row).tobytes().hex() for row in landmarks.numpy().astype(np.uint8)])
 
 
 def _sequences(words: Sequence[Word]) -> SparseSequences:
@@ -219,15 +211,5 @@ def _lengths(words: Sequence[Word]) -> Tensor:
     return torch.tensor([len(word.pixels) for word in words])
 
 
-def _packed(pixels: NDArray[np.uint8]) -> str:
-    return np.packbits(pixels).tobytes().hex()
-
-
-def _unpacked(digits: str) -> NDArray[np.uint8]:
-    return np.unpackbits(np.frombuffer(bytes.fromhex(digits), np.uint8))
-
-
 def _gold(word: Word) -> str:
-    if word.text is None:
-        raise ValueError("these words have no labels: training and evaluation need them")
-    return word.text
+    return known(word.text, "these words have no labels")

@@ -10,19 +10,19 @@ from torch import Tensor
 from structsmooth.markup import (
     Drawing,
     Markup,
-    Matrix,
     Table,
     alternatives,
     diverging,
     element,
+    enlarged,
     joined,
-    picture,
     verdict,
+    views,
 )
 from structsmooth.tasks.ocr.letters import ALPHABET, PIXELS, Word
 
-# Rows and columns of the picture of a letter.
-_SHAPE = (16, 8)
+# Rows and columns of the picture of a letter, and how much larger it is shown.
+_SHAPE, _FACTOR = (16, 8), 4
 
 
 def word_markup(word: Word, ranked: Sequence[tuple[float, str]]) -> Markup:
@@ -45,31 +45,16 @@ def letter_table(gold: str, found: str) -> Table:
     return Table("Letters", ("letter", "precision", "recall", "gold"), rows)
 
 
-def confusion(gold: str, found: str) -> Matrix:
-    """How many letters of each kind were read as which."""
-    counts = Counter(zip(gold, found, strict=True))
-    letters = sorted({letter for pair in counts for letter in pair})
-    values = np.array([[counts[right, guess] for guess in letters] for right in letters])
-    return Matrix("Letters by gold and predicted letter", letters, letters, values, "gold", "predicted", counts=True)
-
-
 def pixel_weights(weights: Tensor) -> Drawing:
     """The weights of the pixels of each letter as a picture."""
     pixels = weights.detach().numpy().reshape(-1, len(ALPHABET))[:PIXELS].T.reshape(-1, *_SHAPE)
     colours = diverging(pixels.astype(np.float64), float(np.abs(pixels).max(initial=0.0)))
-    figures = [
-        element("figure", _enlarged(own, f"weights of the pixels of {letter}"), element("figcaption", letter))
-        for letter, own in zip(ALPHABET, colours, strict=True)
-    ]
-    return Drawing(
-        "Weights of pixels: blue speaks for the letter, orange against it", element("div", *figures, class_="letters")
-    )
+    pairs = zip(ALPHABET, colours, strict=True)
+    figures = [(letter, enlarged(own, f"weights of the pixels of {letter}", _FACTOR)) for letter, own in pairs]
+    caption = "Weights of pixels: blue speaks for the letter, orange against it"
+    return Drawing(caption, views(*figures, kind="letters"))
 
 
 def _letter(ink: NDArray[np.uint8], found: str, right: str) -> Markup:
     verdicts = [verdict("plain", found)] if found == right else [verdict("wrong", found), verdict("missed", right)]
-    return element("span", _enlarged(ink, f"a letter, read as {found}"), *verdicts, class_="letter")
-
-
-def _enlarged(pixels: NDArray[np.uint8], alt: str) -> Markup:
-    return picture(pixels, alt, class_="pixels", width=4 * _SHAPE[1], height=4 * _SHAPE[0])
+    return element("span", enlarged(ink, f"a letter, read as {found}", _FACTOR), *verdicts, class_="letter")

@@ -13,7 +13,7 @@ from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem, PairFeatures, ProgramParts, ProgramProblem, arcs_of, behind_arcs
 from structsmooth.settings import Interval
 from structsmooth.structures import ProjectiveTree, SpanningTree
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
 from structsmooth.tasks.parsing.features import (
     PartOfSpeech,
@@ -45,6 +45,8 @@ class FittedParsing(FittedTask):
     relations: list[str]
     tags: list[str]
     single_root: bool
+
+    input_json: ClassVar[Mapping[str, str]] = {"words": "words"}
 
     @property
     def dim(self) -> int:
@@ -120,10 +122,6 @@ class FittedParsing(FittedTask):
             for rank, (score, tree) in enumerate(ranked, 1):
                 comments = [f"parse = {rank} of {len(ranked)}", f"score = {score:.6g}"] if len(ranked) > 1 else []
                 write_tree(sentence, tree, comments, stream)
-
-    def input_to_json(self, example: Sentence) -> dict[str, Any]:
-        """Its ``words``."""
-        return {"words": list(example.words)}
 
     def output_to_json(self, output: Tree) -> dict[str, Any]:
         """Its ``heads``, 0 for the root, and ``relations``, and, if asked for, ``probabilities`` of heads."""
@@ -236,12 +234,8 @@ class Parsing(Task):
     lam: ClassVar[str] = "10/n"
     passes: ClassVar[int] = 8
     solver: ClassVar[str] = "proximal-bcfw"
+    partial_option: ClassVar[str] = "unknown"
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
-
-    @property
-    def preferred_solver(self) -> str:
-        """Partial labels have no dual: they take the convex-concave procedure."""
-        return "convex-concave" if self.unknown else self.solver
 
     @property
     def headline(self) -> str:  # type: ignore[override]
@@ -251,9 +245,7 @@ class Parsing(Task):
     def read(self, path: str | TextIO, split: Split = "train") -> list[Sentence]:
         """Sentences of a treebank; see :func:`~structsmooth.tasks.parsing.data.read_trees`."""
         sentences = read_trees(path, split != "predict", self.unknown if split == "train" else None)
-        for sentence in sentences if split != "predict" else ():
-            known_tree(sentence)
-        return sentences
+        return labelled(sentences, split, known_tree)
 
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
         """The parser with the relations and parts of speech of the examples."""

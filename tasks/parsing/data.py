@@ -7,6 +7,7 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
+from structsmooth.tasks.base import known
 from structsmooth.text.conll import HIDDEN, MOST_HIDDEN, read_text, source_name
 from structsmooth.text.layouts import cells, is_blank, universal_row
 
@@ -112,17 +113,9 @@ def known_tree(sentence: Sentence) -> Tree:
     Raises:
         ValueError: there is none.
     """
-    if sentence.tree is None:
-        raise ValueError(
-            "these sentences have no trees: training and evaluation need them, as heads and relations in columns 7 and "
-            "8 of CoNLL-U"
-        )
-    return sentence.tree
-
-
-def is_projective(heads: Sequence[int]) -> bool:
-    """Whether no two arcs cross, with the root before the first word."""
-    return not _crossing(heads).any()
+    return known(
+        sentence.tree, "these sentences have no trees", ", as heads and relations in columns 7 and 8 of CoNLL-U"
+    )
 
 
 def projectivized(heads: Sequence[int]) -> tuple[int, ...]:

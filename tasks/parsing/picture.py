@@ -130,7 +130,7 @@ def _arc(
     """An arc from a head to a word, upwards for a negative height; a line for the root."""
     x, tip = centers[m], ground + (2 if height > 0 else -2)
     style = {"fill": "none", "stroke": colour, "stroke_width": "1.3", "stroke_dasharray": "4 3" if dashed else None}
-    point = element("path", d=_triangle(x, tip, 1 if height > 0 else -1), fill=colour)
+    point = element("path", d=f"M{x:.1f},{tip} l-3.5,{6 if height > 0 else -6} h7 z", fill=colour)
     if head == 0:
         line = f"M{x:.1f},{tip} V{tip + height:.1f}"
         return joined([element("path", d=line, **style), point])
@@ -143,10 +143,6 @@ def _arc(
             element("text", label, x=f"{middle:.1f}", y=f"{top:.1f}", font_size=10, text_anchor="middle", fill=colour)
         )
     return joined(pieces)
-
-
-def _triangle(x: float, y: float, direction: int) -> str:
-    return f"M{x:.1f},{y} l-3.5,{6 * direction} h7 z"
 
 
 def _name(sentence: Sentence, head: int) -> str:

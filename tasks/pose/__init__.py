@@ -16,9 +16,9 @@ from structsmooth.markup import Block, Markup, Table
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem
 from structsmooth.settings import Interval, PositiveInt
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, best_outputs, labelled
 from structsmooth.tasks.images import read_listed, save_png
-from structsmooth.tasks.pose.data import Joints, Person, known_joints, person_size, read_people
+from structsmooth.tasks.pose.data import Joints, Person, Point, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells
 from structsmooth.tasks.pose.network import NETWORK_FEATURES, network_features
 from structsmooth.tasks.pose.picture import drawn_pose, person_markup
@@ -38,6 +38,8 @@ class FittedPose(FittedTask):
     task: "Pose"
     skeleton: Skeleton
 
+    output_json: ClassVar[tuple[str, Any]] = ("joints", dict[str, Point])
+
     def problem(self, examples: Sequence[Person]) -> PoseProblem | DifferenceProblem:
         """Structural hinge losses of the people whose joints are all known, with springs that hold together.
 
@@ -54,14 +56,10 @@ class FittedPose(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Person], k: int = 1) -> Predictions:
         """The k best poses of each image with their scores: x and y of each joint."""
-        module, predictions = self._module(), []
-        nn.utils.vector_to_parameters(weights, module.parameters())
-        for cells in self._cells(examples):
-            with torch.no_grad():
-                values, y = module(torch.from_numpy(cells.features).unsqueeze(0)).topk(k)
-            ranked = zip(values[0].tolist(), cells.centres(y[0].numpy()), strict=True)
-            predictions.append([(score, self._pose(own)) for score, own in ranked if score > -torch.inf])
-        return predictions
+        every = self._cells(examples)
+        inputs = (torch.from_numpy(cells.features).unsqueeze(0) for cells in every)
+        found = zip(every, best_outputs(self._module(), weights, inputs, k), strict=True)
+        return [[(score, self._pose(cells.centres(y.numpy()))) for score, y in ranked] for cells, ranked in found]
 
     def measure(self, examples: Sequence[Person], outputs: Sequence[Joints]) -> tuple[dict[str, float], str]:
         """Percentages of correct keypoints and parts."""
@@ -71,14 +69,6 @@ class FittedPose(FittedTask):
     def input_to_json(self, example: Person) -> dict[str, Any]:
         """The name of its ``image``, and its ``size``: height and width."""
         return {"image": example.name, "size": list(example.image.shape[:2])}
-
-    def output_to_json(self, output: Joints) -> dict[str, Any]:
-        """Its ``joints``: x and y by name."""
-        return {"joints": {name: list(place) for name, place in output.items()}}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> Joints:
-        """The inverse of :meth:`output_to_json`."""
-        return {name: (x, y) for name, (x, y) in values["joints"].items()}
 
     def draw(self, examples: Sequence[Person], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: its best pose in green, the known one in red."""
@@ -175,6 +165,7 @@ class Pose(Task):
     lam: ClassVar[str] = "30/n"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "proximal-bcfw"
+    partial_option: ClassVar[str] = "hidden"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"steps": "fw"}
     fitted_type: ClassVar[type[FittedTask]] = FittedPose
 
@@ -186,11 +177,6 @@ class Pose(Task):
             raise ValueError(f"longest must be at least {2 * self.cell}, got {self.longest}")
         if len(self.torso.split(",")) != 2:
             raise ValueError(f"torso must be two joints, separated by a comma, got {self.torso!r}")
-
-    @property
-    def preferred_solver(self) -> str:
-        """Partial labels have no dual: they take the convex-concave procedure."""
-        return "convex-concave" if self.hidden == "partial" else self.solver
 
     @property
     def features(self) -> int:
@@ -208,9 +194,7 @@ class Pose(Task):
 
         Images to train on that lack joints are named on standard error: they are left out of training.
         """
-        people = read_people(path) if isinstance(path, str) else read_listed(path, read_people)
-        for person in people if split != "predict" else ():
-            known_joints(person)
+        people = labelled(read_listed(path, read_people), split, known_joints)
         if split == "train":
             lacking = len(people) - len(complete(people, joint_names(people)))
             if lacking and self.hidden == "left-out":

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import csv_rows, load_arrays, read_text, select
-from structsmooth.tasks.images import File, images_of, numbered, opened, read_image
+from structsmooth.files import csv_rows, load_arrays, numbered, read_text, select
+from structsmooth.tasks.images import File, images_of, opened, read_image
 
 Point = tuple[float, float]
 """x and y in pixels from the upper left corner of the image: the first pixel is from 0 to 1."""
@@ -63,7 +63,7 @@ def read_people(path: str) -> list[Person]:
     is_lspet = (source / _LSPET_JOINTS).is_file()
     root = opened(source / _LSPET_IMAGES if is_lspet else source)
     images = images_of(root)
-    chosen = numbered(path, sorted(images), part)
+    chosen = numbered(path, sorted(images), part, "images")
     joints = _of_lspet(source) if is_lspet else _of_table(root, images)
     people = [Person(name, read_image(images[name]), joints.get(name, {})) for name in chosen]
     for person in people:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.images import opencv
+from structsmooth.tasks.images import cv2
 
 BINS = 9
 FEATURES = BINS + 4 + 1
@@ -48,7 +48,7 @@ class Cells:
         height, width = image.shape[:2]
         scale = min(1.0, longest / max(height, width))
         rows, columns = (max(2, round(scale * size / side)) for size in (height, width))
-        resized = opencv().resize(image, (columns * side, rows * side), interpolation=opencv().INTER_AREA)
+        resized = cv2.resize(image, (columns * side, rows * side), interpolation=cv2.INTER_AREA)
         inside = (described or oriented_gradients)(resized, side)
         features = np.zeros((rows + 2 * border, columns + 2 * border, inside.shape[2]), inside.dtype)
         features[..., -1] = 1
@@ -74,7 +74,6 @@ def oriented_gradients(image: NDArray[np.uint8], side: int) -> NDArray[np.float6
         Felzenszwalb, Girshick, McAllester and Ramanan (2010), section 6.2, with the histograms of Dalal and Triggs
         (2005).
     """
-    cv2: Any = opencv()
     padded = cv2.copyMakeBorder(image, side, side, side, side, cv2.BORDER_REPLICATE)
     height, width = (size // side for size in padded.shape[:2])
     cell, block = (side, side), (2 * side, 2 * side)

@@ -4,7 +4,6 @@ Needs OpenCV and torchvision: ``pip install structsmooth[images]``.
 """
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from structsmooth.models.backbones import SqueezeNetFire9
-from structsmooth.tasks.images import opencv
+from structsmooth.tasks.images import cv2
 
 NETWORK_FEATURES = 512 + 1
 """Of a cell: channels of the network, and whether it is outside the image."""
@@ -33,7 +32,6 @@ def network_features(image: NDArray[np.uint8], side: int, weights: str) -> NDArr
         weights: file of weights, trained on ImageNet by Caffe; see :class:`~structsmooth.models.SqueezeNetFire9`.
     """
     network, (height, width) = _network(weights), image.shape[:2]
-    cv2: Any = opencv()
     large = cv2.resize(image, (_ENLARGED * width, _ENLARGED * height), interpolation=cv2.INTER_LINEAR)
     with torch.no_grad():
         maps: Tensor = network(torch.from_numpy(large[:, :, ::-1].copy()).permute(2, 0, 1).unsqueeze(0))

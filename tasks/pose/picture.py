@@ -4,13 +4,12 @@ Needs OpenCV: ``pip install structsmooth[images]``.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.markup import Markup, alternatives, joined, views
-from structsmooth.tasks.images import embedded, opencv
+from structsmooth.tasks.images import cv2, embedded
 from structsmooth.tasks.pose.data import Joints, Person
 
 # BGR; pictures are made larger until their longer side has so many pixels.
@@ -19,7 +18,6 @@ _TRUE, _FOUND, _LONGER_SIDE = (0, 0, 255), (0, 220, 0), 480
 
 def drawn_pose(person: Person, pose: Joints, limbs: Sequence[tuple[str, str]]) -> NDArray[np.uint8]:
     """The image with the limbs that were found in green and, below them, those that are known in red: BGR."""
-    cv2: Any = opencv()
     height, width = person.image.shape[:2]
     scale = max(1.0, _LONGER_SIDE / max(height, width))
     canvas = cv2.resize(person.image, (round(scale * width), round(scale * height)), interpolation=cv2.INTER_LINEAR)

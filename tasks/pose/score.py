@@ -77,7 +77,8 @@ class PoseScore(ScoreModule):
         positions = own.any(0).nonzero()
         of_windows = positions + strips.shape[2] * torch.arange(self.window)
         windows = rows.index_select(0, of_windows.flatten()).view(-1, self.window * rows.shape[1])
-        filters = (own.index_select(1, positions[:, 0]) @ windows).view(-1, *self._sides).movedim(3, 1)
+        filters = own.index_select(1, positions[:, 0]) @ windows
+        filters = filters.view(-1, self.window, self.window, self.features).movedim(3, 1)  # as numbers are in strips
         return torch.cat([filters.flatten(), (_WEIGHT * deformation[1:] / self.scales).flatten()])
 
     def bounds(self) -> Bounds:
@@ -86,11 +87,6 @@ class PoseScore(ScoreModule):
         lower[:, 1::2] = _LEAST_SQUARE
         lower = torch.cat([torch.full_like(self.filters, -torch.inf).flatten(), lower.flatten()]).detach()
         return lower, torch.full_like(lower, torch.inf)
-
-    @property
-    def _sides(self) -> tuple[int, int, int]:
-        """Rows and columns of a window, and features of a cell: the order of numbers in strips."""
-        return self.window, self.window, self.features
 
     def _rows(self, filters: Tensor) -> Tensor:
         """The rows of the filters as strips: [window · N, window · F], the first rows of all filters first."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.markup import Drawing, Markup, Table, diverging, element, picture
+from structsmooth.markup import Drawing, Table, diverging, enlarged, views
 from structsmooth.tasks.pose.features import BINS, FEATURES
 from structsmooth.tasks.pose.skeleton import Skeleton
 
@@ -34,16 +34,9 @@ def filter_pictures(names: Sequence[str], filters: Tensor, window: int) -> Drawi
     shown = np.take_along_axis(strokes, np.abs(strokes).argmax(1, keepdims=True), 1)[:, 0]
     side = window * _CELL
     colours = diverging(shown.swapaxes(2, 3).reshape(-1, side, side), float(np.abs(weights).max()))
-    figures = [
-        element("figure", _enlarged(own, f"filter of {name}"), element("figcaption", name))
-        for name, own in zip(names, colours, strict=True)
-    ]
+    figures = [(name, enlarged(own, f"filter of {name}", 2)) for name, own in zip(names, colours, strict=True)]
     caption = "Filters of joints: edges in blue speak for the joint, those in orange against it"
-    return Drawing(caption, element("div", *figures, class_="letters"))
-
-
-def _enlarged(pixels: NDArray[np.uint8], alt: str) -> Markup:
-    return picture(pixels, alt, class_="pixels", width=2 * len(pixels), height=2 * len(pixels))
+    return Drawing(caption, views(*figures, kind="letters"))
 
 
 def _strokes() -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.models.label_sets import spanning_parents
 from structsmooth.settings import Finite, Positive
 
 # Least standard deviation of a displacement, in cells.
@@ -48,26 +49,13 @@ class Skeleton:
             places: x and y of the joints of each person, in cells: [n, J, 2].
         """
         displacements = places[:, :, None] - places[:, None]  # of the first from the second
-        parents = _spanning_tree(displacements.var(0).sum(2))
+        parents = spanning_parents(-displacements.var(0).sum(2))
         own = displacements[:, np.arange(len(names)), parents]  # of the root from the last joint
         own[:, 0] = 0
         anchors, scales = own.mean(0), own.std(0).clip(_LEAST_SCALE)
-        return cls(tuple(names), parents, *(tuple(map(tuple, table.tolist())) for table in (anchors, scales)))
+        return cls(tuple(names), tuple(parents), *(tuple(map(tuple, table.tolist())) for table in (anchors, scales)))
 
     @property
     def limbs(self) -> list[tuple[str, str]]:
         """The two joints of each edge."""
         return [(name, self.names[p]) for name, p in zip(self.names, self.parents, strict=True) if p >= 0]
-
-
-def _spanning_tree(weights: NDArray[np.float64]) -> tuple[int, ...]:
-    """Parents in the spanning tree of least weight (Prim) of a complete graph [J, J], with the first node as root."""
-    parents = np.zeros(len(weights), dtype=np.int64)
-    parents[0] = -1
-    nearest, outside = weights[0].copy(), np.arange(len(weights)) > 0
-    while outside.any():
-        v = int(np.where(outside, nearest, np.inf).argmin())
-        outside[v] = False
-        closer = outside & (weights[v] < nearest)
-        parents[closer], nearest[closer] = v, weights[v][closer]
-    return tuple(parents.tolist())

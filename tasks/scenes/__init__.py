@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TextIO
+from typing import Annotated, Any, ClassVar, TextIO
 
 import numpy as np
 import torch
@@ -13,17 +13,16 @@ from torch import Tensor
 
 from structsmooth.markup import Block, Markup, alternatives, joined
 from structsmooth.messages import tracked
-from structsmooth.plain import check_entries, from_plain
 from structsmooth.problems import FactorGraphProblem
 from structsmooth.settings import Interval, PositiveInt
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.images import read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
 from structsmooth.tasks.scenes.graphs import Graph
-
-if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
-    from structsmooth.tasks.scenes.unaries import Maps, Regressions
+from structsmooth.tasks.scenes.results import class_blocks, confusion, measures, save_overlay, scene_markup, table
+from structsmooth.tasks.scenes.shown import weight_blocks
+from structsmooth.tasks.scenes.unaries import Maps, Regressions, SavedRegressions, class_counts
 
 Labels = NDArray[np.uint8]
 
@@ -37,18 +36,21 @@ class FittedScenes(FittedTask):
 
     task: "Scenes"
     classes: list[str]
-    regressions: "Regressions | None" = None
+    regressions: SavedRegressions | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.classes) < 256 or (self.regressions is None) != bool(self.task.probabilities):
+            raise ValueError("expected 1 to 255 classes, and regressions or a folder of probabilities")
+        _ = self.unaries  # which refuses weights that do not fit
 
     def problem(self, examples: Sequence[Scene]) -> FactorGraphProblem:
         """Structural hinge losses of graphs of superpixels; a wrong label costs the pixels that it is wrong of.
 
         Costs are multiples of the mean size of fine superpixels. Superpixels that are mostly void are left out.
         """
-        from structsmooth.tasks.scenes.unaries import class_counts
-
         labelled_graphs = []
-        regions = self._unaries.regions(examples)
-        for scene, own, levels in zip(examples, regions, self._unaries.of_training(examples), strict=True):
+        regions = self.unaries.regions(examples)
+        for scene, own, levels in zip(examples, regions, self.unaries.of_training(examples), strict=True):
             whole = graphs.SceneGraph.of(own, levels, self.task.graph)
             nodes = len(whole.types)
             counts = np.concatenate(class_counts(scene, own, len(self.classes)))[:nodes]
@@ -70,8 +72,8 @@ class FittedScenes(FittedTask):
         """
         if not examples:
             return []
-        regions = self._unaries.regions(examples)
-        levels = self._unaries(examples)
+        regions = self.unaries.regions(examples)
+        levels = self.unaries(examples)
         whole = [graphs.SceneGraph.of(*pair, self.task.graph) for pair in zip(regions, levels, strict=True)]
         predictions: list[list[tuple[float, Labels]]] = [[] for _ in examples]
         for numbers, graph in tracked(list(graphs.batches(whole, weights)), "predicting"):
@@ -83,8 +85,6 @@ class FittedScenes(FittedTask):
 
     def measure(self, examples: Sequence[Scene], outputs: Sequence[Labels]) -> tuple[dict[str, float], str]:
         """Pixel accuracy and others; see :func:`~structsmooth.tasks.scenes.results.measures`."""
-        from structsmooth.tasks.scenes.results import confusion, measures, table
-
         counts = confusion([truth(scene) for scene in examples], outputs, len(self.classes))
         return measures(counts), table(self.classes, counts)
 
@@ -108,16 +108,12 @@ class FittedScenes(FittedTask):
 
     def draw(self, examples: Sequence[Scene], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each image: the image, the predicted classes, the true ones if known, and a legend."""
-        from structsmooth.tasks.scenes.results import save_overlay
-
         folder.mkdir(parents=True, exist_ok=True)
         for scene, ranked in zip(examples, predictions, strict=True):
             save_overlay(folder / f"{scene.name}.png", scene, ranked[0][1], self.classes)
 
     def show_example(self, example: Scene, ranked: Sequence[tuple[float, Labels]]) -> Markup:
         """The image beside its predicted classes, and the true ones if they are known."""
-        from structsmooth.tasks.scenes.results import scene_markup
-
         best = ranked[0][1]
         others = alternatives(ranked, lambda labels: f"{(labels != best).sum():,} other pixels")
         return joined([scene_markup(example, best, self.classes), others])
@@ -130,15 +126,11 @@ class FittedScenes(FittedTask):
 
     def show_results(self, examples: Sequence[Scene], outputs: Sequence[Labels]) -> list[Block]:
         """Metrics of each class, and which classes are taken for which."""
-        from structsmooth.tasks.scenes.results import class_blocks, confusion
-
         counts = confusion([truth(scene) for scene in examples], outputs, len(self.classes))
         return class_blocks(self.classes, counts)
 
     def show_weights(self, weights: Tensor, examples: Sequence[Scene]) -> list[Block]:
         """Weights of the probabilities of classes and of the features of edges."""
-        from structsmooth.tasks.scenes.shown import weight_blocks
-
         return weight_blocks(self.classes, weights, self.task.graph)
 
     @property
@@ -146,25 +138,11 @@ class FittedScenes(FittedTask):
         """Weights of classes and of edges."""
         return graphs.dim(len(self.classes))
 
-    @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The segmenter with the regressions that ``to_dict`` gave."""
-        from structsmooth.tasks.scenes.unaries import Regressions, SavedRegressions
-
-        assert isinstance(task, Scenes)
-        check_entries("trained", learned, ("classes", "regressions"), ("classes", "regressions"))
-        classes = from_plain(list[str], learned["classes"], "classes")
-        saved = from_plain(SavedRegressions | None, learned["regressions"], "regressions")
-        if not 0 < len(classes) < 256 or (saved is None) != bool(task.probabilities):
-            raise ValueError("expected 1 to 255 classes, and regressions or a folder of probabilities")
-        return cls(task, classes, saved and Regressions.from_saved(saved, task.side, len(classes)))
-
     @cached_property
-    def _unaries(self) -> "Regressions | Maps":
+    def unaries(self) -> Regressions | Maps:
+        """What is known of single superpixels."""
         if self.regressions is not None:
-            return self.regressions
-        from structsmooth.tasks.scenes.unaries import Maps
-
+            return Regressions(self.regressions, self.task.side, len(self.classes))
         return Maps(self.task.probabilities, self.task.side, len(self.classes))
 
 
@@ -219,10 +197,7 @@ class Scenes(Task):
         See :func:`~structsmooth.tasks.scenes.data.read_scenes`.
         """
         at = partial(read_scenes, void=tuple(filter(None, self.void.split(","))))
-        scenes = at(path) if isinstance(path, str) else read_listed(path, at)
-        for scene in scenes if split != "predict" else ():
-            truth(scene)
-        return scenes
+        return labelled(read_listed(path, at), split, truth)
 
     def fit(self, examples: Sequence[Scene]) -> FittedScenes:
         """The names of the classes, and regressions of the classes of superpixels."""
@@ -231,6 +206,4 @@ class Scenes(Task):
         classes = list(examples[0].classes)
         if self.probabilities:
             return FittedScenes(self, classes)
-        from structsmooth.tasks.scenes.unaries import Regressions
-
-        return FittedScenes(self, classes, Regressions.fit(examples, self.side, self.colours, self.textures))
+        return FittedScenes(self, classes, SavedRegressions.fit(examples, self.side, self.colours, self.textures))

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import read_text, split_part
-from structsmooth.tasks.images import File, by_stem, decoded, images_of, opencv, opened, read_image
+from structsmooth.tasks.base import known
+from structsmooth.tasks.images import File, by_stem, cv2, decoded, images_of, opened, read_image
 
 # Values of pixels are bytes, and one of them must be left for pixels without a class.
 _MOST_CLASSES = 255
@@ -68,9 +69,7 @@ def read_scenes(path: str, void: Sequence[str] = ()) -> list[Scene]:
 
 def truth(scene: Scene) -> NDArray[np.uint8]:
     """The labels of a scene that has some."""
-    if scene.labels is None:
-        raise ValueError(f"{scene.name} has no labels: training and evaluation need them for every image in labels/")
-    return scene.labels
+    return known(scene.labels, f"{scene.name} has no labels", " for every image in labels/")
 
 
 def _part(root: File, part: str, images: dict[str, File]) -> list[str]:
@@ -99,7 +98,7 @@ def _read(
     image = read_image(image_file)
     if label_file is None:
         return Scene(name, image, None, classes)
-    labels = decoded(label_file, opencv().IMREAD_UNCHANGED)
+    labels = decoded(label_file, cv2.IMREAD_UNCHANGED)
     if labels.dtype != np.uint8 or labels.shape != image.shape[:2]:
         expected = f"one byte for each pixel of images/{image_file.name}, {image.shape[:2]}"
         raise ValueError(f"{label_file}: expected {expected}, got {labels.dtype} {labels.shape}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,10 +10,8 @@ from torch import Tensor
 
 from structsmooth.problems import FactorGraphProblem, FactorGraphs
 from structsmooth.structures import FactorGraph
-
-if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
-    from structsmooth.tasks.scenes.regions import Regions
-    from structsmooth.tasks.scenes.unaries import Levels
+from structsmooth.tasks.scenes.regions import Regions
+from structsmooth.tasks.scenes.unaries import Levels
 
 Graph = Literal["none", "stars", "adjacency", "both"]
 TREES = ("none", "stars")
@@ -58,7 +56,7 @@ class SceneGraph:
     base_scores: Tensor
 
     @classmethod
-    def of(cls, regions: "Regions", levels: "Levels", graph: Graph) -> "SceneGraph":
+    def of(cls, regions: Regions, levels: Levels, graph: Graph) -> "SceneGraph":
         """The graph of an image; coarse superpixels are nodes if it has stars."""
         fine, mean = regions.fine, regions.fine.sizes.mean()
         stars, count = graph in ("stars", "both"), len(fine.sizes)

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.segmentation.superpixels import Image, Superpixels, Vocabulary, cv2
+from structsmooth.tasks.images import cv2
+from structsmooth.tasks.segmentation.superpixels import Image, Superpixels, Vocabulary
 
 Floats = NDArray[np.float64]
 
@@ -59,8 +60,7 @@ def merge(parts: Superpixels, means: Floats, count: int) -> NDArray[np.int64]:
     """
     sizes, means = parts.sizes.astype(np.float64), means.copy()
     groups = np.arange(len(sizes))
-    touching = parts.neighbourhoods()[1] > 0
-    np.fill_diagonal(touching, False)
+    touching = parts.touching()
 
     def increases(a: int) -> Floats:
         distances = ((means - means[a]) ** 2).sum(1)
@@ -90,8 +90,8 @@ def describe(image: Image, regions: Regions, vocabulary: Vocabulary) -> tuple[ND
     fine, coarse = regions.fine, regions.coarse
     histograms, moments = vocabulary.histograms(image, fine), _moments(image, fine)
     inside = np.eye(len(coarse.sizes))[:, regions.parents]  # [M, N]
-    around = [np.eye(len(fine.sizes)), fine.neighbourhoods()[1], inside.T @ inside]
-    around_coarse = [inside, coarse.neighbourhoods()[1] @ inside]
+    around = [np.eye(len(fine.sizes)), np.eye(len(fine.sizes)) + fine.touching(), inside.T @ inside]
+    around_coarse = [inside, inside + coarse.touching() @ inside]
     return (
         _features(around, histograms, moments / fine.sizes[:, None]),
         _features(around_coarse, histograms, inside @ moments / coarse.sizes[:, None]),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, swatch, views
-from structsmooth.tasks.images import embedded, opencv, save_png
+from structsmooth.tasks.images import cv2, embedded, save_png
 from structsmooth.tasks.scenes.data import Scene
 
 Labels = NDArray[np.uint8]
@@ -54,7 +54,6 @@ def table(names: Sequence[str], counts: NDArray[np.int64]) -> str:
 
 def save_overlay(path: Path, scene: Scene, found: Labels, names: Sequence[str]) -> None:
     """Save the image, the predicted classes in colours, the true ones if they are known, and a legend, side by side."""
-    cv2 = opencv()
     colours = _colours(names)
     shown = [found] if scene.labels is None else [found, scene.labels]
     picture = np.concatenate([scene.image, *(_tinted(scene, labels, names) for labels in shown)], 1)
@@ -97,7 +96,7 @@ def palette(count: int) -> NDArray[np.uint8]:
     """Colours, BGR, that are far from each other: [count, 3]."""
     steps = np.arange(count)
     hsv = np.stack([180 * (steps * 0.618034 % 1), 255 - 90 * (steps % 2), 255 - 70 * (steps % 3)], 1)
-    colours: NDArray[np.uint8] = opencv().cvtColor(hsv[None].astype(np.uint8), opencv().COLOR_HSV2BGR)[0]
+    colours: NDArray[np.uint8] = cv2.cvtColor(hsv[None].astype(np.uint8), cv2.COLOR_HSV2BGR)[0]
     return colours
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -13,7 +14,6 @@ from torch import Tensor
 
 from structsmooth.files import load_array
 from structsmooth.messages import tracked
-from structsmooth.plain import plain
 from structsmooth.tasks.scenes.data import Scene, truth
 from structsmooth.tasks.scenes.logistic import fit_logistic, log_probabilities, out_of_fold
 from structsmooth.tasks.scenes.regions import Regions, describe
@@ -60,32 +60,50 @@ class Encoded(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Regressions:
+class SavedRegressions:
     """Multinomial logistic regressions of the classes of fine and of coarse superpixels.
 
     Attributes:
         vocabulary: of colours and textures.
         weights: of the two levels, [F + 1, C] and [F' + 1, C].
-        encoded: superpixels and features of scenes.
     """
 
     vocabulary: Vocabulary
-    weights: tuple[Tensor, ...]
-    encoded: PerScene[Encoded]
+    weights: tuple[NDArray[np.float32], ...]
 
     @classmethod
-    def fit(cls, scenes: Sequence[Scene], side: int, colours: int, textures: int) -> "Regressions":
+    def fit(cls, scenes: Sequence[Scene], side: int, colours: int, textures: int) -> "SavedRegressions":
         """The regressions of labelled scenes."""
         images = [scene.image for scene in scenes[:: -(-len(scenes) // _SAMPLE)]]
         vocabulary = Vocabulary.fit(images, colours, textures)
-        encoded = PerScene(_Encoder(vocabulary, side))
-        levels = _levels(scenes, encoded(scenes))
-        weights = tuple(fit_logistic(x, counts, _STRENGTH, _ITERATIONS) for x, counts, _ in tracked(levels, "unaries"))
-        return cls(vocabulary, weights, encoded)
+        levels = _levels(scenes, encoder(vocabulary, side)(scenes))
+        fitted = (fit_logistic(x, counts, _STRENGTH, _ITERATIONS) for x, counts, _ in tracked(levels, "unaries"))
+        return cls(vocabulary, tuple(weights.numpy() for weights in fitted))
+
+
+class Regressions:
+    """What regressions say of scenes.
+
+    Args:
+        saved: the regressions.
+        side: of fine superpixels.
+        classes: their number C.
+
+    Raises:
+        ValueError: weights that do not fit the vocabulary or the number of classes.
+    """
+
+    def __init__(self, saved: SavedRegressions, side: int, classes: int) -> None:
+        blank = np.zeros((1, 1, 3), np.uint8)
+        rows = [1 + features.shape[1] for features in describe(blank, Regions.of(blank, side), saved.vocabulary)]
+        if [weights.shape for weights in saved.weights] != [(row, classes) for row in rows]:
+            raise ValueError(f"weights of regressions must be two tables of {rows} rows and {classes} columns")
+        self._weights = tuple(map(torch.from_numpy, saved.weights))
+        self._encoded = encoder(saved.vocabulary, side)
 
     def regions(self, scenes: Sequence[Scene]) -> list[Regions]:
         """Superpixels of scenes."""
-        return [encoded.regions for encoded in self.encoded(scenes)]
+        return [encoded.regions for encoded in self._encoded(scenes)]
 
     def of_training(self, scenes: Sequence[Scene]) -> list[Levels]:
         """Log-probabilities for training scenes, of regressions that were fitted without the scene."""
@@ -93,44 +111,15 @@ class Regressions:
             return self(scenes)
         folds = min(_FOLDS, len(scenes))
         found = []
-        for x, counts, sizes in tracked(_levels(scenes, self.encoded(scenes)), "unaries"):
+        for x, counts, sizes in tracked(_levels(scenes, self._encoded(scenes)), "unaries"):
             groups = torch.arange(len(scenes)).repeat_interleave(torch.tensor(sizes))
             found.append(out_of_fold(x, counts, groups, folds, _STRENGTH, _ITERATIONS).split(sizes))
         return [Levels(*pair) for pair in zip(*found, strict=True)]
 
     def __call__(self, scenes: Sequence[Scene]) -> list[Levels]:
         """Log-probabilities for other scenes."""
-        fine, coarse = self.weights
-        return [
-            Levels(log_probabilities(fine, encoded.fine), log_probabilities(coarse, encoded.coarse))
-            for encoded in self.encoded(scenes)
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {"vocabulary": plain(self.vocabulary), "weights": plain(self.weights)}
-
-    @classmethod
-    def from_saved(cls, saved: "SavedRegressions", side: int, classes: int) -> "Regressions":
-        """The regressions that :meth:`to_dict` was called on.
-
-        Raises:
-            ValueError: weights that do not fit the vocabulary or the number of classes.
-        """
-        vocabulary, weights = saved.vocabulary, tuple(map(torch.from_numpy, saved.weights))
-        blank = np.zeros((1, 1, 3), np.uint8)
-        rows = [1 + features.shape[1] for features in describe(blank, Regions.of(blank, side), vocabulary)]
-        if [w.shape for w in weights] != [(row, classes) for row in rows]:
-            raise ValueError(f"weights of regressions must be two tables of {rows} rows and {classes} columns")
-        return cls(vocabulary, weights, PerScene(_Encoder(vocabulary, side)))
-
-
-@dataclass(frozen=True)
-class SavedRegressions:
-    """What :meth:`Regressions.to_dict` gives."""
-
-    vocabulary: Vocabulary
-    weights: tuple[NDArray[np.float32], ...]
+        encoded = self._encoded(scenes)
+        return [Levels(*map(log_probabilities, self._weights, (one.fine, one.coarse))) for one in encoded]
 
 
 class Maps:
@@ -187,14 +176,15 @@ def class_counts(scene: Scene, regions: Regions, classes: int) -> tuple[NDArray[
     return fine, coarse
 
 
-@dataclass(frozen=True)
-class _Encoder:
-    vocabulary: Vocabulary
-    side: int
+@lru_cache(maxsize=2)
+def encoder(vocabulary: Vocabulary, side: int) -> PerScene[Encoded]:
+    """What regressions take of scenes; what fitting has made of training scenes is there for their problem."""
 
-    def __call__(self, scene: Scene) -> Encoded:
-        regions = Regions.of(scene.image, self.side)
-        return Encoded(regions, *map(torch.from_numpy, describe(scene.image, regions, self.vocabulary)))
+    def encoded(scene: Scene) -> Encoded:
+        regions = Regions.of(scene.image, side)
+        return Encoded(regions, *map(torch.from_numpy, describe(scene.image, regions, vocabulary)))
+
+    return PerScene(encoded)
 
 
 def _levels(scenes: Sequence[Scene], encoded: Sequence[Encoded]) -> list[tuple[Tensor, Tensor, list[int]]]:

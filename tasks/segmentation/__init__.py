@@ -4,24 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TextIO
+from typing import Any, ClassVar, NamedTuple, TextIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from structsmooth.markup import Block, Markup, Matrix, alternatives, joined, views
 from structsmooth.messages import tracked
 from structsmooth.models.superpixels import SuperpixelScore, balanced_cost
 from structsmooth.problems import LinearModuleProblem
 from structsmooth.settings import PositiveInt
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, best_outputs, labelled
 from structsmooth.tasks.images import embedded, read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.segmentation.pictures import Picture, overlay, read_pictures
-
-if TYPE_CHECKING:  # OpenCV loads with the first image, not with the list of tasks
-    from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
+from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
+from structsmooth.tasks.segmentation.superpixels import Superpixels, Vocabulary
 
 Mask = NDArray[np.bool_]
 
@@ -31,7 +30,9 @@ class FittedSegmentation(FittedTask):
     """A segmenter with its vocabulary of colours and textures."""
 
     task: "Segmentation"
-    vocabulary: "Vocabulary"
+    vocabulary: Vocabulary
+
+    input_json: ClassVar[Mapping[str, str]] = {"image": "name"}
 
     def problem(self, examples: Sequence[Picture]) -> LinearModuleProblem:
         """Structural hinge losses with pairwise weights that are not negative."""
@@ -44,16 +45,10 @@ class FittedSegmentation(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Picture], k: int = 1) -> Predictions:
         """The k best segmentations of each image with their scores: bool [H, W]."""
-        module, predictions = self._module(), []
-        nn.utils.vector_to_parameters(weights, module.parameters())
-        for encoded in self._encoded(examples):
-            with torch.no_grad():
-                values, y = module(tuple(t.unsqueeze(0) for t in encoded.x)).topk(k)
-            ranked = zip(values[0].tolist(), y[0].numpy(), strict=True)
-            predictions.append(
-                [(score, labels[encoded.parts.labels] == 1) for score, labels in ranked if score > -torch.inf]
-            )
-        return predictions
+        encoded = self._encoded(examples)
+        inputs = (tuple(t.unsqueeze(0) for t in own.x) for own in encoded)
+        found = zip(encoded, best_outputs(self._module(), weights, inputs, k), strict=True)
+        return [[(score, y.numpy()[own.parts.labels] == 1) for score, y in ranked] for own, ranked in found]
 
     def measure(self, examples: Sequence[Picture], outputs: Sequence[Mask]) -> tuple[dict[str, float], str]:
         """Intersection over union of the object, and accuracy, in pixels; means over images."""
@@ -65,10 +60,6 @@ class FittedSegmentation(FittedTask):
         metrics = {"iou": float(np.mean(ious)), "accuracy": float(np.mean(accuracies))}
         table = "\n".join(f"{name:9} {100 * value:6.2f} %" for name, value in metrics.items())
         return metrics, f"{table}\nimages    {len(ious):6}"
-
-    def input_to_json(self, example: Picture) -> dict[str, Any]:
-        """The name of its ``image``."""
-        return {"image": example.name}
 
     def output_to_json(self, output: Mask) -> dict[str, Any]:
         """Its ``size``, height and width, and ``runs``: lengths of background and object in turns, row by row."""
@@ -109,8 +100,6 @@ class FittedSegmentation(FittedTask):
 
     def show_weights(self, weights: Tensor, examples: Sequence[Picture]) -> list[Block]:
         """Weights of colours and places, and of borders if they have scores."""
-        from structsmooth.tasks.segmentation.shown import pairwise_matrix, unary_blocks
-
         unary, pairwise = weights.tensor_split([self.vocabulary.unary_size])
         blocks = unary_blocks(self.vocabulary, unary)
         return [*blocks, pairwise_matrix(pairwise)] if self.task.pairwise else blocks
@@ -120,13 +109,6 @@ class FittedSegmentation(FittedTask):
         """Weights of superpixels, and of borders if they have scores."""
         return self.vocabulary.unary_size + (self.vocabulary.pairwise_size if self.task.pairwise else 0)
 
-    @classmethod
-    def learned_types(cls) -> dict[str, Any]:
-        """The type of the vocabulary, whose module needs OpenCV."""
-        from structsmooth.tasks.segmentation.superpixels import Vocabulary
-
-        return {"vocabulary": Vocabulary}
-
     def _module(self) -> SuperpixelScore:
         return SuperpixelScore(self.vocabulary.unary_size, self.vocabulary.pairwise_size if self.task.pairwise else 0)
 
@@ -135,8 +117,6 @@ class FittedSegmentation(FittedTask):
         return LastResultCache(lambda examples: [self._encode(picture) for picture in tracked(examples, "features")])
 
     def _encode(self, picture: Picture) -> "_Encoded":
-        from structsmooth.tasks.segmentation.superpixels import Superpixels
-
         parts = Superpixels.of(picture.image)
         features = self.vocabulary.features(picture.image, parts)
         if not self.task.pairwise:
@@ -185,15 +165,10 @@ class Segmentation(Task):
 
         See :func:`~structsmooth.tasks.segmentation.pictures.read_pictures`.
         """
-        pictures = read_pictures(path) if isinstance(path, str) else read_listed(path, read_pictures)
-        for picture in pictures if split != "predict" else ():
-            _truth(picture)
-        return pictures
+        return labelled(read_listed(path, read_pictures), split, _truth)
 
     def fit(self, examples: Sequence[Picture]) -> FittedSegmentation:
         """The segmenter with the vocabularies of colours and textures of training images."""
-        from structsmooth.tasks.segmentation.superpixels import Vocabulary
-
         images = [picture.image for picture in examples]
         return FittedSegmentation(self, Vocabulary.fit(images, self.colours, self.textures))
 
@@ -201,7 +176,7 @@ class Segmentation(Task):
 class _Encoded(NamedTuple):
     """An image as the score module takes it; ``x`` without the dimension of the batch."""
 
-    parts: "Superpixels"
+    parts: Superpixels
     x: tuple[Tensor, ...]
 
 

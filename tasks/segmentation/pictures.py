@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import select
-from structsmooth.tasks.images import File, by_stem, decoded, images_of, numbered, opencv, opened, read_image
+from structsmooth.files import numbered, select
+from structsmooth.tasks.images import File, by_stem, cv2, decoded, images_of, opened, read_image
 
 # BGR, and the share of the image that stays.
 _PREDICTED, _OUTLINE, _OPACITY = (0, 200, 0), (0, 0, 255), 0.45
@@ -47,12 +47,11 @@ def read_pictures(path: str) -> list[Picture]:
     source, part = select(path)
     root = opened(source)
     images, masks = images_of(root), by_stem(root, "masks")
-    return [_read(name, images[name], masks.get(name)) for name in numbered(path, sorted(images), part)]
+    return [_read(name, images[name], masks.get(name)) for name in numbered(path, sorted(images), part, "images")]
 
 
 def overlay(picture: Picture, predicted: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """The image with the predicted object in green, and the outline of the mask in red, if there is one: BGR."""
-    cv2 = opencv()
     canvas = picture.image.copy()
     tinted = _OPACITY * canvas[predicted] + (1 - _OPACITY) * np.array(_PREDICTED)
     canvas[predicted] = tinted.astype(np.uint8)
@@ -66,7 +65,7 @@ def _read(name: str, image_file: File, mask_file: File | None) -> Picture:
     image = read_image(image_file)
     if mask_file is None:
         return Picture(name, image, None)
-    mask = decoded(mask_file, opencv().IMREAD_GRAYSCALE) > 0
+    mask = decoded(mask_file, cv2.IMREAD_GRAYSCALE) > 0
     if mask.shape != image.shape[:2]:
         expected = f"the size of images/{image_file.name}, {image.shape[:2]}"
         raise ValueError(f"{mask_file}: expected {expected}, got {mask.shape}")

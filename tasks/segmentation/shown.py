@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, diverging, element, picture, swatch, views
-from structsmooth.tasks.images import opencv
+from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, diverging, element, enlarged, swatch, views
+from structsmooth.tasks.images import cv2
 from structsmooth.tasks.segmentation.superpixels import GRID, SCALES, Vocabulary
 
 # What histograms are of: neighbourhoods of order 0, 1 and 2.
@@ -24,13 +24,14 @@ def unary_blocks(vocabulary: Vocabulary, weights: Tensor) -> list[Block]:
     values = weights.detach().numpy()
     sizes = len(vocabulary.colours), len(vocabulary.textures)
     colours, _, places = np.split(values[1:].reshape(len(_ORDERS), -1), np.cumsum(sizes), 1)
-    rgb = opencv().cvtColor(vocabulary.colours[None], opencv().COLOR_LAB2RGB)[0]
+    rgb = cv2.cvtColor(vocabulary.colours[None], cv2.COLOR_LAB2RGB)[0]
     rows = [
         (name, _swatches(rgb, own, +1), _swatches(rgb, own, -1)) for name, own in zip(_ORDERS, colours, strict=True)
     ]
     caption = f"Colours with the largest weights, besides the constant of {values[0]:+.3g}"
     tinted = diverging(places.reshape(-1, GRID, GRID), float(np.abs(places).max()))
-    pictures = [(name, _enlarged(own, f"weights of places, {name}")) for name, own in zip(_ORDERS, tinted, strict=True)]
+    pairs = zip(_ORDERS, tinted, strict=True)
+    pictures = [(name, enlarged(own, f"weights of places, {name}", _CELL)) for name, own in pairs]
     return [
         Table(caption, ("histogram", "for the object", "for the background"), rows),
         Drawing("Weights of places: blue speaks for the object, orange for the background", views(*pictures)),
@@ -45,10 +46,6 @@ def pairwise_matrix(weights: Tensor) -> Matrix:
     caption = "Weights of borders: scores of one label on both sides, by length, fading at rate η"
     columns = [f"{scale:g}" for scale in (0, *SCALES)]
     return Matrix(caption, ["length alone", *rows], columns, values, "distance of histograms", "η")
-
-
-def _enlarged(pixels: NDArray[np.uint8], alt: str) -> Markup:
-    return picture(pixels, alt, class_="pixels", width=GRID * _CELL, height=GRID * _CELL)
 
 
 def _swatches(rgb: NDArray[np.uint8], weights: NDArray[np.float64], sign: int) -> Markup:

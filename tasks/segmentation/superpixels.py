@@ -10,9 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.tasks.images import opencv
-
-cv2 = opencv()
+from structsmooth.tasks.images import cv2
 
 Image = NDArray[np.uint8]
 """BGR, [H, W, 3]."""
@@ -76,13 +74,29 @@ class Superpixels:
         cells = self.labels[rows, columns] * size + words
         return np.bincount(cells, minlength=len(self.sizes) * size).reshape(-1, size).astype(np.float64)
 
-    def neighbourhoods(self) -> list[NDArray[np.float64]]:
-        """Membership of superpixels in each other's neighbourhoods of order 0, 1 and 2: [N, N] each."""
-        own = np.eye(len(self.sizes))
-        first = own.copy()
+    def touching(self) -> NDArray[np.bool_]:
+        """Whether two superpixels touch: [N, N]."""
+        touching = np.zeros((len(self.sizes), len(self.sizes)), np.bool_)
         a, b = self.edges.T
-        first[a, b] = first[b, a] = 1.0
-        return [own, first, (first @ first > 0).astype(np.float64)]
+        touching[a, b] = touching[b, a] = True
+        return touching
+
+    def neighbourhoods(self) -> list[NDArray[np.int64]]:
+        """Pairs of superpixels, sorted, of which the second is in the neighbourhood of order 0, 1 and 2 of the first.
+
+        Returns:
+            Pairs [M, 2] for each order. Large images have too many superpixels for matrices.
+        """
+        count = len(self.sizes)
+        nearest = np.arange(count).repeat(2).reshape(-1, 2)
+        first = _sorted_pairs(np.concatenate([nearest, self.edges, self.edges[:, ::-1]]), count)
+        begins = np.searchsorted(first[:, 0], np.arange(count + 1))
+        # Each pair (a, b) meets all pairs (b, c).
+        several = np.diff(begins)[first[:, 1]]
+        starts = begins[first[:, 1]] - np.cumsum(several) + several
+        ends = first[np.arange(several.sum()) + starts.repeat(several), 1]
+        second = _sorted_pairs(np.stack([first[:, 0].repeat(several), ends], 1), count)
+        return [nearest, first, second]
 
 
 class Features(NamedTuple):
@@ -101,7 +115,7 @@ class Features(NamedTuple):
     sizes: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Typical colours and textures, which histograms count.
 
@@ -164,8 +178,9 @@ class Vocabulary:
         unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
         a, b = parts.edges.T
         for members in parts.neighbourhoods():
+            begins = np.flatnonzero(np.diff(members[:, 0], prepend=-1))
             for counts, compared in ((colour, True), (texture, True), (place, False)):
-                histogram = _normalized(members @ counts)
+                histogram = _normalized(np.add.reduceat(counts[members[:, 1]], begins))
                 unary.append(np.sqrt(histogram))
                 if compared:
                     similar.append(np.exp(-SCALES * _chi_square(histogram[a], histogram[b])[:, None]))
@@ -177,6 +192,11 @@ class Vocabulary:
             (np.concatenate(similar, 1) * length).astype(np.float32),
             parts.sizes,
         )
+
+
+def _sorted_pairs(pairs: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The distinct pairs of numbers below ``count``."""
+    return np.stack(divmod(np.unique(pairs[:, 0] * count + pairs[:, 1]), count), 1)
 
 
 def _lab(image: Image) -> Image:

@@ -1,6 +1,6 @@
 """Segments of time series, such as the waves of an electrocardiogram."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem, LinearModuleProblem, ModuleProblem, PartialLabels
 from structsmooth.settings import PositiveInt
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
 from structsmooth.tasks.segments.data import read_series, write_segments
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
@@ -44,6 +44,9 @@ class FittedSegments(FittedTask):
     channels: PositiveInt
     longest: PositiveInt
 
+    input_json: ClassVar[Mapping[str, str]] = {"series": "name"}
+    output_json: ClassVar[tuple[str, Any]] = ("segments", tuple[Segment, ...])
+
     def problem(self, examples: Sequence[Series]) -> ModuleProblem | LinearModuleProblem | DifferenceProblem:
         """Structural hinge losses of the marked stretches of all series; the cost is the number of wrong positions.
 
@@ -54,8 +57,9 @@ class FittedSegments(FittedTask):
             partial = [(self._part(own, (0, len(own.signal))), self._known(own)) for own in found if own.marked]
             of_linear = LinearModuleProblem.of_partial_labels
             return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
+        labels = self.grammar.starts if self.task.has_durations else self.grammar.states
         data = [
-            (self._part(series, stretch), torch.from_numpy(self._y(series, stretch)))
+            (self._part(series, stretch), torch.from_numpy(labels(series, stretch)))
             for series in found
             for stretch in series.marked
         ]
@@ -87,18 +91,6 @@ class FittedSegments(FittedTask):
             for rank, (_, segments) in enumerate(ranked, 1)
         )
         write_segments(rows, stream)
-
-    def input_to_json(self, example: Series) -> dict[str, Any]:
-        """Its name, ``series``."""
-        return {"series": example.name}
-
-    def output_to_json(self, output: Sequence[Segment]) -> dict[str, Any]:
-        """Its ``segments``: first sample, sample after the last one, and label."""
-        return {"segments": [list(segment) for segment in output]}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> tuple[Segment, ...]:
-        """The inverse of :meth:`output_to_json`."""
-        return tuple(Segment(*segment) for segment in values["segments"])
 
     def draw(self, examples: Sequence[Series], predictions: Predictions, folder: Path) -> None:
         """A PNG file of each series, by its number and name: the signal over bands of segments."""
@@ -175,29 +167,23 @@ class FittedSegments(FittedTask):
         allowed = torch.from_numpy(self.grammar.allowed(series))
         return PartialLabels(torch.zeros(len(allowed), dtype=torch.int64), allowed)
 
-    def _y(self, series: Series, stretch: Stretch) -> NDArray[np.int64]:
-        return (self.grammar.starts if self.task.has_durations else self.grammar.states)(series, stretch)
-
     def _segmented(self, module: SegmentScore, series: Series, k: int) -> list[tuple[float, tuple[Segment, ...]]]:
         """The k best segmentations of a series.
 
         Several sequences of states may be the same segments: they differ in what lies before the first one. There are
         at most L + 1 such sequences, so that k (L + 1) of them are k different segmentations, if there are so many.
         """
-        resampled = self._resampled(series)
+        resampled, step, length = self._resampled(series), self.task.step, len(series.signal)
         with torch.no_grad():
             structure = module(self._part(resampled, (0, len(resampled.signal))))
             values, outputs = structure.topk(1 if k == 1 else k * (len(self.grammar.labels) + 1))
         found: dict[tuple[Segment, ...], float] = {}
         for score, y in zip(values[0].tolist(), outputs[0].tolist(), strict=True):
             if score > -torch.inf and len(found) < k:
-                segments = self.grammar.segments(y, not self.task.has_durations)
-                found.setdefault(tuple(self._in_samples(segments, series)), score)
+                own = self.grammar.segments(y, not self.task.has_durations)
+                segments = tuple(Segment(start * step, min(stop * step, length), label) for start, stop, label in own)
+                found.setdefault(segments, score)
         return [(score, segments) for segments, score in found.items()]
-
-    def _in_samples(self, segments: Sequence[Segment], series: Series) -> Iterator[Segment]:
-        step, length = self.task.step, len(series.signal)
-        return (Segment(start * step, min(stop * step, length), label) for start, stop, label in segments)
 
 
 @dataclass(frozen=True)
@@ -264,10 +250,7 @@ class Segments(Task):
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Series]:
         """Series of a table or an archive; see :func:`~structsmooth.tasks.segments.data.read_series`."""
-        examples = read_series(path, self.rate)
-        for series in examples if split != "predict" else ():
-            known_segments(series)
-        return examples
+        return labelled(read_series(path, self.rate), split, known_segments)
 
     def texts(self, examples: Sequence[Series]) -> list[int] | None:
         """The numbers of recordings, if they are known."""

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import csv_rows, load_arrays, read_lines, select
+from structsmooth.files import csv_rows, load_arrays, numbered, read_lines, select
 from structsmooth.tasks.segments.series import Segment, Series
 
 UNKNOWN = "?"
@@ -54,7 +54,7 @@ def read_series(path: str | TextIO, rate: float = 1.0) -> list[Series]:
         series = archive.series(rate)
     else:
         series = _of_table(str(source), read_lines(source), rate)
-    return [series[number] for number in _numbers(part, len(series), str(source))]
+    return list(numbered(str(source), series, part, "series"))
 
 
 class _Archive:
@@ -101,7 +101,7 @@ class _Archive:
         signal, names = self._numbers("signal", (-1, -1, -1)), [str(name) for name in self.arrays["leads"]]
         gain, baseline = (self._numbers(key, (len(signal), signal.shape[2])) for key in ("gain", "baseline"))
         waves, found = self._rows("waves", 5), []
-        for number in _numbers(part, len(signal), self.path):
+        for number in numbered(self.path, range(len(signal)), part, "series"):
             for lead, name in enumerate(names):
                 own = waves[(waves[:, 0] == number) & (waves[:, 1] == lead), 2:].tolist()
                 if own:
@@ -220,14 +220,6 @@ def _check_marks(series: Series, place: str) -> None:
         if start < last:
             raise ValueError(f"{place}: {what} of series {series.name} overlaps {before}")
         last, before = stop, what
-
-
-def _numbers(part: range | None, count: int, path: str) -> range:
-    if part is None:
-        return range(count)
-    if part.start < 1 or part.stop > count + 1:
-        raise ValueError(f"{path}: there are {count} series, counted from 1")
-    return range(part.start - 1, part.stop - 1)
 
 
 def write_segments(rows: Iterable[tuple[str, int, Sequence[Segment]]], stream: TextIO) -> None:

@@ -1,7 +1,7 @@
 """Which segments follow each other: the states of sequence models, and what training data never have."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -162,8 +162,4 @@ def _within(series: Series, stretch: Stretch) -> list[Segment]:
 
 def longest(examples: Sequence[Series]) -> int:
     """Positions of the longest segment."""
-    return max(_durations(examples))
-
-
-def _durations(examples: Sequence[Series]) -> Iterator[int]:
-    return (segment.stop - segment.start for series in examples for segment in known_segments(series))
+    return max(segment.stop - segment.start for series in examples for segment in known_segments(series))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.markup import Markup, alternatives, element, joined
+from structsmooth.markup import Markup, differences, element, joined
 from structsmooth.tasks.segments.series import Segment, Series
 
 # Width and heights in pixels of a drawing: of the signal of a channel, and of a row of bands.
@@ -66,16 +66,11 @@ def series_markup(series: Series, ranked: Sequence[tuple[float, Sequence[Segment
     what = f"the signal of {series.name} over its segments"
     image = element("svg", *drawn, viewBox=f"0 0 {_WIDTH} {height}", width=_WIDTH, role="img", aria_label=what)
     below = ", below them the known ones; grey where nothing is marked" if len(rows) > 1 else ""
-    legend = [element("span", _patch(number), name, class_="chip plain") for name, number in numbers.items()]
+    patches = [element("span", class_="swatch", style=f"background: {_colour(i)}") for i in numbers.values()]
+    legend = [element("span", *pair, class_="chip plain") for pair in zip(patches, numbers, strict=True)]
     title = element("p", f"{series.name}: segments found{below}", class_="note")
     chart = element("div", image, class_="scroll")
-
-    def describe(segments: Sequence[Segment]) -> str:
-        more, fewer = ([s for s in a if s not in b] for a, b in ((segments, best), (best, segments)))
-        texts = [f"with {_text(s)}" for s in more] + [f"without {_text(s)}" for s in fewer]
-        return ", ".join(texts)
-
-    return joined([title, chart, element("p", *legend, class_="chips"), alternatives(ranked, describe)])
+    return joined([title, chart, element("p", *legend, class_="chips"), differences(ranked, _text)])
 
 
 def _rows(series: Series, found: Sequence[Segment]) -> list[tuple[str, Sequence[Segment]]]:
@@ -102,10 +97,6 @@ def _band(segment: Segment, number: int, y: float, height: float, scale: float, 
 def _rectangle(x: float, y: float, width: float, height: float, fill: str, opacity: float, *content: str) -> Markup:
     places = {"x": f"{x:.1f}", "y": f"{y:.1f}", "width": f"{width:.1f}", "height": f"{height:.1f}"}
     return element("rect", *content, fill=fill, opacity=opacity, **places)
-
-
-def _patch(number: int) -> Markup:
-    return element("span", class_="swatch", style=f"background: {_colour(number)}")
 
 
 def _colour(number: int) -> str:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.tasks.base import known
+
 
 class Segment(NamedTuple):
     """A stretch of a series: samples from ``start`` to before ``stop``, counted from 0."""
@@ -48,9 +50,7 @@ class Series:
 
 def known_segments(series: Series) -> tuple[Segment, ...]:
     """The segments of a series that has marks."""
-    if series.segments is None:
-        raise ValueError(f"{series.name} has no segments: training and evaluation need them")
-    return series.segments
+    return known(series.segments, f"{series.name} has no segments")
 
 
 def resampled(series: Series, step: int) -> Series:

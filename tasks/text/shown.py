@@ -1,13 +1,11 @@
 """Tagged sentences, and what taggers learned, in reports."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-import numpy as np
 from torch import Tensor
 
-from structsmooth.markup import Markup, Matrix, Table, alternatives, element, hue, joined
+from structsmooth.markup import Markup, Matrix, Table, alternatives, confusion, element, hue, joined
 from structsmooth.metrics import MatchCounts
 from structsmooth.text.schemes import entities
 
@@ -50,12 +48,9 @@ def scores_table(title: str, kind: str, scores: Mapping[str, MatchCounts], overa
     return Table(title, (kind, "precision", "recall", "F1", "gold", "predicted"), rows)
 
 
-def confusion(gold: Sequence[Tags], found: Sequence[Tags]) -> Matrix:
+def tag_confusion(gold: Sequence[Tags], found: Sequence[Tags]) -> Matrix:
     """How many tokens of each tag got which tag."""
-    counts = Counter(zip(chain.from_iterable(gold), chain.from_iterable(found), strict=True))
-    tags = sorted({tag for pair in counts for tag in pair})
-    values = np.array([[counts[right, guess] for guess in tags] for right in tags])
-    return Matrix("Tokens by gold and predicted tag", tags, tags, values, "gold", "predicted", counts=True)
+    return confusion("Tokens by gold and predicted tag", chain.from_iterable(gold), chain.from_iterable(found))
 
 
 def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) -> list[Table]:

@@ -1,5 +1,6 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
+import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
-from structsmooth.tasks.text.shown import confusion, scores_table, sentence_markup, weightiest_attributes
+from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import (
@@ -28,7 +29,8 @@ from structsmooth.text.encoders import (
     attribute_counts,
 )
 from structsmooth.text.forms import Reading
-from structsmooth.text.inputs import Inputs
+from structsmooth.text.inputs import Inputs, with_inputs
+from structsmooth.text.json_forms import AnnotatedCorpus
 from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
 from structsmooth.text.schemes import (
     DASHED,
@@ -65,6 +67,8 @@ class FittedTagging(FittedTask):
     inputs: Inputs
 
     takes_text: ClassVar[bool] = True
+    input_json: ClassVar[Mapping[str, str]] = {"tokens": "words"}
+    output_json: ClassVar[tuple[str, Any]] = ("tags", list[str])
 
     def __post_init__(self) -> None:
         scheme = self.task.scheme
@@ -151,6 +155,22 @@ class FittedTagging(FittedTask):
             gold = [] if sentence.tags is None else [sentence.tags]
             write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream, separator)
 
+    def write_answers(
+        self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO
+    ) -> None:
+        """As :meth:`write`; lines of JSON come back as such, with spans and how probable they are.
+
+        Raises:
+            ValueError: alternatives for lines of JSON, or tags that are no entities.
+        """
+        if not isinstance(examples, AnnotatedCorpus):
+            self.write(examples, predictions, stream)
+            return
+        if self._scheme is None or any(len(ranked) > 1 for ranked in predictions):
+            raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
+        spans = self._tagger.spans(self._sequences(examples), weights, [ranked[0][1] for ranked in predictions])
+        stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in examples.answers(spans))
+
     def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""
         gold = None if example.tags is None else self._in_scheme(example)
@@ -166,9 +186,9 @@ class FittedTagging(FittedTask):
         gold = [self._in_scheme(sentence) for sentence in examples]
         if self._scheme is None:
             plain = TagScores.of(gold, outputs)
-            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), confusion(gold, outputs)]
+            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), tag_confusion(gold, outputs)]
         scores = entity_scores(gold, outputs)
-        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), confusion(gold, outputs)]
+        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), tag_confusion(gold, outputs)]
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
@@ -177,25 +197,10 @@ class FittedTagging(FittedTask):
         rows = weights.detach().view(-1, len(self.tags))[: self.encoder.size]
         return [pairs, *weightiest_attributes(rows, names, self.tags)]
 
-    def input_to_json(self, example: Sentence) -> dict[str, Any]:
-        """Its ``tokens``."""
-        return {"tokens": list(example.words)}
-
-    def output_to_json(self, output: list[str]) -> dict[str, Any]:
-        """Its ``tags``."""
-        return {"tags": output}
-
-    def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
-        """The inverse of :meth:`output_to_json`."""
-        return [str(tag) for tag in values["tags"]]
-
     @classmethod
     def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
         """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
-        if "columns" in learned:  # version 0.2 knew their number alone
-            learned = {**learned, "inputs": {"columns": learned["columns"]}}
-            del learned["columns"]
-        return super().from_learned(task, learned)
+        return super().from_learned(task, with_inputs(learned))
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
@@ -270,6 +275,7 @@ class Tagging(Task):
         "--words-only, they may be text, a sentence in each line."
     )
     cost: ClassVar[Cost]
+    partial_option: ClassVar[str] = "unknown"
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging
 
     def __post_init__(self) -> None:
@@ -278,11 +284,6 @@ class Tagging(Task):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
-
-    @property
-    def preferred_solver(self) -> str:
-        """Partial labels have no dual: they take the convex-concave procedure."""
-        return "convex-concave" if self.unknown else self.solver
 
     @property
     def headline(self) -> str:  # type: ignore[override]

@@ -3,12 +3,16 @@
 import itertools
 import json
 import math
+import shutil
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 import torch
+from damaged_folders import damage
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -16,16 +20,19 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+import structsmooth
 from structsmooth import BCFW, SGD
+from structsmooth.cli import main
 from structsmooth.estimators import SequenceTagger
 from structsmooth.solvers import SOLVERS
-from structsmooth.tasks import NER
-from structsmooth.tasks.trained import train
+from structsmooth.tasks import NER, Chunking
+from structsmooth.tasks.trained import TrainedModel, train
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.schemes import entities
 
 WORDS = [["Ada", "Li", "met", "Bo"], ["she", "sang"], ["Bo", "sang"], ["they", "met", "Ada"]]
 TAGS = [["B-PER", "I-PER", "O", "B-PER"], ["O", "O"], ["B-PER", "O"], ["O", "O", "B-PER"]]
+STORED = Path(__file__).parent / "stored"
 DICTS = [[{"word": word, "title": word.istitle(), "length": len(word) / 4} for word in words] for words in WORDS]
 
 
@@ -374,6 +381,86 @@ def test_saved_taggers_are_the_same(settings, X, tmp_path):
     assert clone(loaded).fit(X, TAGS).predict(X) == tagger.predict(X)
 
 
+@pytest.mark.parametrize(
+    ("settings", "X"),
+    [
+        ({}, WORDS),
+        ({"template": "plain", "constraints": None}, [[(word, "NN", "B-NP") for word in words] for words in WORDS]),
+        ({"template": "chunking", "loss": "crf"}, [[(word, word[-1]) for word in words] for words in WORDS]),
+    ],
+    ids=["words", "three columns", "chunking"],
+)
+def test_a_saved_tagger_of_words_is_a_model_of_a_task(settings, X, tmp_path, capsys):
+    tagger = SequenceTagger(lam="1/n", **settings).fit(X, TAGS)
+    tagger.save(tmp_path / "tagger")
+    model = structsmooth.load(tmp_path / "tagger")
+    assert isinstance(model.task.task, Chunking if "template" in settings and tagger.loss == "crf" else NER)
+    assert model.alternatives(X, 2) == tagger.predict_top_k(X, 2)
+    assert main(["info", str(tmp_path / "tagger")]) == 0
+    assert "'warm_start'" not in capsys.readouterr().err
+    model.save(tmp_path / "model")
+    loaded = SequenceTagger.load(tmp_path / "model")
+    assert loaded.get_params() == tagger.get_params()
+    assert loaded.predict_top_k(X, 2) == tagger.predict_top_k(X, 2)
+    assert (loaded.scheme_, loaded.history_) == (tagger.scheme_, tagger.history_)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [NER(), NER(bits=0, rich=False, transition_scale=2.0), NER(words_only=True, scheme="plain"), Chunking()],
+    ids=["hashed", "scaled", "plain tags", "chunking"],
+)
+def test_the_model_of_a_task_is_a_tagger(task, tmp_path):
+    sentences = [[(word, word[-1], "B-NP") for word in words] for words in WORDS]
+    lines = [
+        "".join(f"{' '.join(cells)} {tag}\n" for cells, tag in zip(*pair, strict=True))
+        for pair in zip(sentences, TAGS, strict=True)
+    ]
+    (tmp_path / "train.txt").write_text("\n".join(lines))
+    model = train(task, tmp_path / "train.txt", passes=3)
+    model.save(tmp_path / "model")
+    tagger = SequenceTagger.load(tmp_path / "model")
+    assert tagger.predict_top_k(sentences, 3) == model.alternatives(sentences, 3)
+    if task.words_only:
+        assert tagger.predict(WORDS) == model.predict(WORDS)
+    assert tagger.lam_ == model.description["lam"]
+    assert math.isnan(tagger.gap_)
+    assert not tagger.history_
+    tagger.save(tmp_path / "tagger")
+    assert structsmooth.load(tmp_path / "tagger").alternatives(sentences, 3) == model.alternatives(sentences, 3)
+
+
+def test_a_tagger_of_version_0_3_loads():
+    tagger = SequenceTagger.load(STORED)
+    expected = json.loads((STORED / "predicted.json").read_text())
+    assert [[score, tags] for ((score, tags),) in tagger.predict_top_k(WORDS, 1)] == expected
+    assert tagger.get_params()["lam"] == "1/n"
+    with pytest.raises(ValueError, match=r"open it by structsmooth.estimators.SequenceTagger.load"):
+        structsmooth.load(STORED)
+
+
+def test_the_models_of_other_tasks_are_no_taggers(fitted, tmp_path):
+    fitted.save(tmp_path)
+    with pytest.raises(ValueError, match="an estimator whose tokens no task reads"):
+        structsmooth.load(tmp_path)
+    description = json.loads((tmp_path / "model.json").read_text()) | {"task": "ocr", "trained": {}}
+    del description["digest"]
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="expected a SequenceTagger: it is a model of the task ocr"):
+        SequenceTagger.load(tmp_path)
+
+
+def test_damaged_folders_load_or_are_refused_by_name(tmp_path):
+    tagger, rng = SequenceTagger(lam="1/n", max_iter=3, tol=1.0).fit(WORDS, TAGS), np.random.default_rng(0)
+    tagger.save(tmp_path / "model")
+    for number in range(40):
+        copy = Path(shutil.copytree(tmp_path / "model", tmp_path / "copy", dirs_exist_ok=True))
+        damage(copy, rng, forged=number % 2 == 0)
+        for load in (SequenceTagger.load, structsmooth.load):
+            with suppress(ValueError, OSError):
+                assert isinstance(load(copy), SequenceTagger | TrainedModel)
+
+
 def test_other_files_are_refused(fitted, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no model\.json"):
         SequenceTagger.load(tmp_path)
@@ -383,8 +470,9 @@ def test_other_files_are_refused(fitted, tmp_path):
     with pytest.raises(ValueError, match="it has changed since the model was saved"):
         SequenceTagger.load(tmp_path)
     del description["digest"]
-    newton = {**description["parameters"], "solver": {"solver": "newton"}}
-    for changed in ([1], {}, {**description, "estimator": "Other"}, {**description, "parameters": newton}):
+    own = description["estimator"]
+    newton = {**own, "parameters": {**own["parameters"], "solver": {"solver": "newton"}}}
+    for changed in ([1], {}, *({**description, "estimator": other} for other in ("Other", {"name": "Other"}, newton))):
         (tmp_path / "model.json").write_text(json.dumps(changed))
         with pytest.raises(ValueError, match=r"expected a SequenceTagger|not the description of a model"):
             SequenceTagger.load(tmp_path)
@@ -560,3 +648,18 @@ def test_scikit_learn_is_asked_for_by_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'structsmooth\[sklearn\]'"):
         import structsmooth.estimators  # noqa: F401
+
+
+def test_spans_are_entities_with_their_probabilities():
+    X, y = [["Ada", "Love", "left"], ["they", "left"]] * 3, [["B-PER", "I-PER", "O"], ["O", "O"]] * 3
+    tagger = SequenceTagger(loss="crf", lam=0.01).fit(X, y)
+    (span,), none, empty = tagger.predict_spans([["Ada", "Love", "left"], ["they", "left"], []])
+    assert none == empty == []
+    scores, taggings = zip(*tagger.predict_top_k([["Ada", "Love", "left"]], 100)[0], strict=True)
+    weights = np.exp(np.array(scores) - scores[0])
+    ends = {("B-PER", "I-PER", "O"), ("B-PER", "I-PER", "B-PER")}
+    right = sum(w for w, tags in zip(weights, taggings, strict=True) if tuple(tags) in ends)
+    assert (span.start, span.end, span.label) == (0, 2, "PER")
+    assert span.probability == pytest.approx(right / weights.sum(), abs=1e-12)
+    with pytest.raises(ValueError, match="predict_spans needs tags of entities"):
+        SequenceTagger().fit([["a", "b"]], [["X", "Y"]]).predict_spans([["a"]])

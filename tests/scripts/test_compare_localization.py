@@ -8,7 +8,7 @@ import pytest
 from script_modules import load
 from small_tasks import small_networks
 
-from scripts.equal_calls import Budget
+from scripts.comparisons import Budget
 from structsmooth import History
 
 SCRIPT = load("compare_localization")

@@ -10,15 +10,24 @@ import torch
 from small_problems import random_problem
 
 from scripts.reproduce import __main__ as command
-from scripts.reproduce.claims import Alike, EndsBelow, Faster, Metric, MoreAlike, SameChoice, ScoresAsWell, chosen
+from scripts.reproduce.claims import (
+    Alike,
+    EndsBelow,
+    FallsLike,
+    Faster,
+    Metric,
+    MoreAlike,
+    SameChoice,
+    ScoresAsWell,
+    Steeper,
+    chosen,
+)
 from scripts.reproduce.experiment import Command, Comparisons, Study, Tuned
-from scripts.reproduce.few_weights import FewWeights, numbers_of
-from scripts.reproduce.heuristic_path import true_gaps
-from scripts.reproduce.nonuniformity import unevenness
+from scripts.reproduce.meshi_studies import FewWeights, numbers_of
 from scripts.reproduce.number_claims import Cheaper, GrowsSlowly, LargeAlong, Smaller, Within
 from scripts.reproduce.objectives import draw_objectives, optimum
+from scripts.reproduce.osokin_studies import true_gaps, unevenness
 from scripts.reproduce.page import write_page
-from scripts.reproduce.rates import FallsLike, Steeper
 from structsmooth import BCFW, Hamming, RegularizationPath
 from structsmooth.cli import main
 from structsmooth.cli.flags import parse_solvers

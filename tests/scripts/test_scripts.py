@@ -82,13 +82,59 @@ def test_benchmark_chain_sweeps_one_size_at_a_time(tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
-def test_benchmark_bcfw_counts_passes_to_each_gap(capsys):
-    assert load("benchmark_bcfw").main(["points", "--limit", "3"]) == 0
+def test_benchmark_gaps_counts_passes_to_each_gap(capsys):
+    assert load("benchmark_gaps").main(["points", "--limit", "3"]) == 0
     table = rows(capsys.readouterr().out)
-    assert [(row["λ"], row["sampling"]) for row in table] == [
-        (lam, sampling) for lam in ("0.001/n", "0.1/n") for sampling in ("uniform", "gap")
+    assert [(row["λ"], row["solver"]) for row in table] == [
+        (lam, f"bcfw:sampling={sampling}") for lam in ("0.001/n", "0.1/n") for sampling in ("uniform", "gap")
     ]
-    assert all(row["1e-6"] == "-" and 1e-6 < float(row["last gap"]) <= 1 for row in table)
+    for row in table:
+        dual, objective = json.loads(row["dual and objective"])
+        assert row["gap 1e-06"] == "-"
+        assert 0 < objective - dual <= 1
+
+
+@pytest.mark.parametrize(
+    ("problems", "same"),
+    [
+        (["counts", "counts-relaxed"], [(0, 1, 4, 5), (2, 3)]),  # hinges of the relaxation, and exact ones
+        (["smoothed", "smoothed-relaxed", "--level", "0.5"], [(0, 1, 2)]),
+    ],
+)
+def test_benchmark_gaps_brackets_the_same_optima(problems, same, tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(6, 3)), generator.integers(2, size=(6, 3))
+    np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
+    options = ["--data", str(tmp_path / "data.npz"), "--rows", "5", "--lams", "0.5", "--gaps", "0.01"]
+    assert load("benchmark_gaps").main([*problems, *options, "--relative", "--budget", "1"]) == 0
+    intervals = [json.loads(row["dual and objective"]) for row in rows(capsys.readouterr().out)]
+    assert sorted(i for group in same for i in group) == list(range(len(intervals)))
+    for group in same:
+        assert max(intervals[i][0] for i in group) <= min(intervals[i][1] for i in group) + 2e-4
+
+
+def test_benchmark_gaps_certifies_soft_agreement(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(30, 4))
+    y = (x[:, :3] + generator.normal(size=(30, 3)) > 0).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
+    printed = "soft-bcfw:rho=1,penalty=constant,steps=fw,order=uniform"
+    solvers = ["soft-bcfw:rho=1,penalty=constant", "soft-bcfw:rho=1,penalty=multipliers", printed]
+    options = ["--data", str(tmp_path / "data.npz"), "--lams", "0.1", "--limit", "200", "--gaps", "0.1", "0.001"]
+    assert load("benchmark_gaps").main(["pairs", *options, "--solvers", *solvers]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["solver"] for row in table] == solvers
+    for row in table:
+        least, most = json.loads(row["dual and objective"])
+        assert least <= most
+        assert row["gap 0.1"] != "-"
+    assert [row["gap 0.001"] == "-" for row in table] == [False, False, True]
+
+
+def test_benchmark_gaps_needs_data(capsys):
+    with pytest.raises(SystemExit):
+        load("benchmark_gaps").main(["points", "pairs"])
+    assert "pairs needs --data" in capsys.readouterr().err
 
 
 def test_compare_decisions_has_every_loss(capsys, monkeypatch):
@@ -120,42 +166,6 @@ def test_benchmark_sparse_map_counts_calls(capsys):
     found = rows(capsys.readouterr().out)
     assert [row["parts"] for row in found] == ["all", "first"] * 4
     assert all(int(row["calls"]) > int(row["outputs"]) >= 1 for row in found)
-
-
-def test_benchmark_soft_factors_brackets_the_same_optima(tmp_path, capsys):
-    generator = np.random.default_rng(0)
-    x, y = generator.normal(size=(6, 3)), generator.integers(2, size=(6, 3))
-    np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
-    options = ["--rows", "5", "--lam", "0.5", "--budget", "1"]
-    assert load("benchmark_soft_factors").main([str(tmp_path / "data.npz"), *options]) == 0
-    rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if "`" in line]
-    intervals = [[float(v) for v in row[-2].strip(" []").split(",")] for row in rows]
-    for same in (intervals[:4], intervals[4:]):  # of the relaxation, and of exact hinges
-        assert max(dual for dual, _ in same) <= min(objective for _, objective in same) + 2e-4
-    assert load("benchmark_soft_factors").main([str(tmp_path / "data.npz"), *options, "--level", "0.5"]) == 0
-    smooth = [line.split("|") for line in capsys.readouterr().out.splitlines() if "`" in line]
-    intervals = [[float(v) for v in row[-2].strip(" []").split(",")] for row in smooth]
-    assert len(intervals) == 3
-    assert max(dual for dual, _ in intervals) <= min(objective for _, objective in intervals) + 2e-4
-
-
-def test_benchmark_soft_certifies_every_run(tmp_path, capsys):
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(30, 4))
-    y = (x[:, :3] + generator.normal(size=(30, 3)) > 0).astype(np.uint8)
-    np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
-    options = ["--lam", "0.1", "--rho", "1", "--limit", "500", "--paper", "--repeats", "1"]
-    assert load("benchmark_soft").main([str(tmp_path / "data.npz"), *options]) == 0
-    output = capsys.readouterr().out
-    assert "n = 30, dim = 15, 180 blocks" in output
-    table = rows(output)
-    assert [row["penalty"] for row in table] == ["constant", "multipliers", "as printed"]
-    for row in table:
-        least, most = json.loads(row["interval"])
-        assert least <= most
-        assert row["0.1"] != "-"
-    assert [row["0.001"] == "-" for row in table] == [False, False, True]
-    assert re.search(r"a step takes [\d.]+ µs", output)
 
 
 def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
@@ -238,29 +248,22 @@ def test_benchmark_jobs_times_searches_and_fits(data, capsys):
     assert all(float(row["wall s"]) > 0 for row in table)
 
 
-def test_benchmark_deformable_times_every_grid(capsys):
-    assert load("benchmark_deformable").main(["--grids", "3x4", "5x5", "--nodes", "3", "--repeats", "1"]) == 0
+def test_benchmark_oracles_times_every_oracle(capsys):
+    sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8", "--grids", "3x4", "--nodes", "3"]
+    assert load("benchmark_oracles").main([*sizes, "--k", "3", "--repeats", "1"]) == 0
     table = rows(capsys.readouterr().out)
-    assert [(row.pop("scores"), row.pop("grid")) for row in table] == [
-        (scores, grid) for scores in ("Gaussian", "smooth") for grid in ("3x4", "5x5")
+    assert [(row.pop("structure"), row.pop("size"), row.pop("scores")) for row in table] == [
+        ("BinaryGraph", "4x5", "8"),
+        ("Matching", "3x3", "9"),
+        ("Matching", "2x5", "10"),
+        ("Subwindows, clusters", "6x8", "48"),
+        ("Subwindows, noise", "6x8", "48"),
+        ("DeformableTree, Gaussian", "3x4", "36"),
+        ("DeformableTree, smooth", "3x4", "36"),
     ]
-    assert all(float(cell) >= 0 for row in table for cell in row.values())
-
-
-def test_benchmark_cuts_times_every_oracle(capsys):
-    sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8"]
-    assert load("benchmark_cuts").main([*sizes, "--k", "3", "--repeats", "1"]) == 0
-    table = rows(capsys.readouterr().out)
-    assert [(row.pop("structure"), row.pop("size")) for row in table] == [
-        ("BinaryGraph", "4x5"),
-        ("Matching", "3x3"),
-        ("Matching", "2x5"),
-        ("Subwindows, clusters", "6x8"),
-        ("Subwindows, noise", "6x8"),
-    ]
-    assert all(set(row) == {"max", "max_marginals", "topk(3)"} for row in table)
-    assert [row.pop("max_marginals") for row in table[3:]] == ["—", "—"]
-    assert all(float(cell) > 0 for row in table for cell in row.values())
+    assert [row["max_marginals"] for row in table[3:5]] == ["—", "—"]
+    assert [row["max of Tree"] == "—" for row in table] == [True] * 5 + [False] * 2
+    assert all(float(cell) >= 0 for row in table for cell in row.values() if cell != "—")
 
 
 @pytest.mark.filterwarnings("ignore:.*torch_struct.* does not define `arg_constraints`")
@@ -343,35 +346,14 @@ def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     assert plot.stat().st_size > 0
 
 
-OURS = [("proximal-sdca", "1"), ("proximal-sdca", "2"), ("sgd", "1"), ("sgd", "2")]
-NER_OPTIONS = ["--bits", "8", "--passes", "2", "--iterations", "1", "2"]
-
-
-def test_benchmark_ner_without_crfsuite(data, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pycrfsuite", None)
-    assert load("benchmark_ner").main(["--train", data, "--test", data, *NER_OPTIONS]) == 0
-    output = capsys.readouterr().out
-    assert "python-crfsuite is not installed" in output
-    table = rows(output)
-    assert [(row["trainer"], row["passes"]) for row in table] == OURS
-    assert table[-1]["F1"] == "100.00%"
-
-
-def test_benchmark_ner_with_crfsuite(data, tmp_path, capsys):
-    plot = tmp_path / "plot.png"
-    assert load("benchmark_ner").main(["--train", data, "--test", data, *NER_OPTIONS, "--plot", str(plot)]) == 0
-    table = rows(capsys.readouterr().out)
-    theirs = [(f"crfsuite {algorithm}", n) for algorithm in ("lbfgs", "l2sgd", "pa") for n in "12"]
-    assert [(row["trainer"], row["passes"]) for row in table[4:]] == theirs
-    assert plot.stat().st_size > 0
-
-
 def test_compare_crfsuite_trains_the_same_features(data, capsys):
     assert load("compare_crfsuite").main(["--train", data, "--test", data, "--iterations", "20"]) == 0
     table = rows(capsys.readouterr().out)
     names = ["SequenceTagger() on words", "SequenceTagger()", "SequenceTagger(loss='crf', lam='0.2/n')"]
-    theirs = ["CRFsuite, c1=0.1, c2=0.1", "CRFsuite, c1=0, c2=0.1"]
-    theirs += ["CRFsuite, pa, 4 iterations", "CRFsuite, pa, 20 iterations"]
+    theirs = ["lbfgs, c1=0.1, c2=0.1", "lbfgs, c1=0, c2=0.1", "l2sgd, c2=0.1"]
+    theirs = [f"CRFsuite, {name}, 20 iterations" for name in theirs] + [
+        f"CRFsuite, pa, {n} iterations" for n in (4, 20)
+    ]
     assert [row["tagger"] for row in table] == [*names, *theirs]
     assert {row["F1"] for row in table} == {"100.00%"}
     assert all("gap " in row["passes"] for row in table[:3])
@@ -383,6 +365,10 @@ def test_compare_crfsuite_without_crfsuite(data, capsys, monkeypatch):
     output = capsys.readouterr().out
     assert "python-crfsuite is not installed" in output
     assert len(rows(output)) == 3
+    assert load("compare_crfsuite").main(["--train", data, "--test", data, "--passes", "1", "2"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["tagger"] for row in table][::3] == [f"SequenceTagger(max_iter={n}) on words" for n in (1, 2)]
+    assert [row["passes"].split(",")[0] for row in table[::3]] == ["1", "2"]
 
 
 def test_compare_crfsuite_reads_parts_of_speech(tmp_path, capsys):
@@ -425,16 +411,6 @@ def test_benchmark_crf_needs_crfsuite(capsys, monkeypatch):
     assert "pip install 'structsmooth[benchmarks]'" in capsys.readouterr().err
 
 
-def test_stopwatch_leaves_pauses_out():
-    watch = load("benchmark_ner").Stopwatch()
-    with watch.paused():
-        total = sum(range(10**6))
-    assert total > 0
-    before = watch.seconds
-    sum(range(10**6))
-    assert watch.seconds > 2 * before
-
-
 LAYERS = ["CRF likelihood", "Viterbi", "smoothed hinge, K = 2"]
 
 
@@ -452,7 +428,7 @@ def test_benchmark_layers_without_the_others(capsys, monkeypatch):
 
 def test_benchmark_layers_gives_torch_struct_the_batch_that_it_can_take():
     """Its tensors for one sequence have 2 * 3**3 numbers, and 2**2 times as many for two outputs."""
-    compared = load("benchmark_layers").comparisons({"torch-struct": None}, (4, 2, 3), k=2, largest=2 * 54)
+    compared = load("benchmark_layers").comparisons({"ours": {}}, {"torch-struct": None}, (4, 2, 3), k=2, largest=108)
     likelihood, viterbi, hinge = LAYERS
     assert [(shape, layer.name, "torch-struct" in layer.calls) for shape, layer in compared] == [
         ((4, 2, 3), likelihood, False),
@@ -495,41 +471,43 @@ TAGGER_LOSSES = ["token", "hinge", "l2", "entropy", "crf", "softmax_margin", "pe
 TAGGER_SIZES = ["--embedding", "4", "--hidden", "4", "--batch", "4"]
 
 
-def test_train_tagger_with_every_loss(data, tmp_path, capsys):
+def test_train_networks_with_every_loss(data, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--train", data, "--test", data, "--epochs", "1", "--seeds", "2", "--out", str(out), *TAGGER_SIZES]
-    assert load("train_tagger").main(options) == 0
+    assert load("train_networks").main(options) == 0
     output = capsys.readouterr()
     assert not output.err  # no progress bar off a terminal
     table = rows(output.out)
-    assert sorted(row["loss"] for row in table) == sorted(TAGGER_LOSSES)
-    means = [float(row["test F1"].split(" ± ")[0]) for row in table]
+    assert sorted(row["method"] for row in table) == sorted(TAGGER_LOSSES)
+    means = [float(row["F1"].split(" ± ")[0]) for row in table]
     assert means == sorted(means, reverse=True)
     assert rows((out / "table.md").read_text()) == table
     history = [json.loads(line) for line in (out / "histories.jsonl").read_text().splitlines()]
-    assert [(row["loss"], row["seed"]) for row in history] == [
-        (loss, seed) for loss in TAGGER_LOSSES for seed in (0, 1)
+    assert [(row["method"], row["seed"]) for row in history] == [
+        (method, seed) for method in TAGGER_LOSSES for seed in (0, 1)
     ]
     assert all(row["objective"] > 0 for row in history)
-    assert (out / "f1.png").stat().st_size > 0
+    assert (out / "epochs.png").stat().st_size > 0
 
 
-def test_train_tagger_learns_and_is_the_same_for_a_seed(data, tmp_path, capsys):
-    options = ["--train", data, "--test", data, "--loss", "l2", "--seeds", "1", "--epochs", "12", *TAGGER_SIZES]
+def test_train_networks_learns_and_is_the_same_for_a_seed(data, tmp_path, capsys):
+    options = ["--train", data, "--test", data, "--methods", "l2", "--seeds", "1", "--epochs", "12", *TAGGER_SIZES]
     histories = []
     for run in range(2):
-        assert load("train_tagger").main([*options, "--lr", "0.05", "--out", str(tmp_path / str(run))]) == 0
+        assert load("train_networks").main([*options, "--lr", "0.05", "--out", str(tmp_path / str(run))]) == 0
         lines = (tmp_path / str(run) / "histories.jsonl").read_text().splitlines()
         histories.append([{**json.loads(line), "seconds": 0} for line in lines])
     assert histories[0] == histories[1]
-    assert histories[0][-1]["f1"] == 1.0
-    assert rows(capsys.readouterr().out.rpartition("epochs")[2])[0]["test F1"] == "100.0"
+    assert histories[0][-1]["measures"]["F1"] == 100.0
+    assert rows(capsys.readouterr().out.rpartition("epochs")[2])[0]["F1"] == "100.0"
 
 
-def test_train_tagger_compares_with_per_token_cross_entropy():
-    tagger = load("train_tagger")
-    epochs = {"token": [0.5, 0.6], "crf": [0.7, 0.5], "l2": [0.4, 0.4]}
-    histories = [[tagger.Epoch(loss, s, 1, 0.0, 2.0, f1)] for loss, runs in epochs.items() for s, f1 in enumerate(runs)]
+def test_train_networks_compares_with_per_token_cross_entropy():
+    tagger = load("train_networks")
+    epochs = {"token": [50, 60], "crf": [70, 50], "l2": [40, 40]}
+    histories = [
+        [tagger.Epoch(loss, s, 1, 0.0, 2.0, {"F1": f1})] for loss, runs in epochs.items() for s, f1 in enumerate(runs)
+    ]
     assert [row[:3] for row in tagger.rows(histories)] == [
         ["crf", "60.0 ± 14.1", "+5.0"],
         ["token", "55.0 ± 7.1", ""],
@@ -541,13 +519,13 @@ def test_train_tagger_compares_with_per_token_cross_entropy():
     ("word", "expected"), [("Borrowers", "Xxxrs"), ("10.25", "99.9925"), ("a", "xa"), ("NYSE", "XXSE")]
 )
 def test_shapes_of_words(word, expected):
-    assert load("train_tagger").shape(word) == expected
+    assert load("train_networks").shape(word) == expected
 
 
 @pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--lr", "nan"], ["--mu", "-1"], ["--device", "nowhere"]])
-def test_train_tagger_refuses(arguments, capsys):
+def test_train_networks_refuses(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
-        load("train_tagger").main(arguments)
+        load("train_networks").main(arguments)
     assert stop.value.code == 2
     assert arguments[0] in capsys.readouterr().err
 
@@ -556,9 +534,9 @@ def test_train_tagger_refuses(arguments, capsys):
     ("name", "option"),
     [
         ("benchmark_chain", "--plot FILE"),
-        ("benchmark_ner", "--plot FILE"),
+        ("benchmark_growth", "--plot FILE"),
         ("benchmark_layers", "--shapes BxTxS"),
-        ("train_tagger", "--out DIR"),
+        ("train_networks", "--out DIR"),
     ],
 )
 def test_help(name, option, capsys):

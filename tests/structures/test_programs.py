@@ -236,7 +236,7 @@ def test_labels_must_be_outputs() -> None:
 def test_lengths_are_checked_by_compiled_oracles() -> None:
     zeros, lengths = torch.zeros(2, 3, 2), torch.tensor([3, 4])
     model = SemiMarkov(zeros, torch.zeros(2, 2), torch.zeros(2, 2), lengths=lengths, validate_args=False)
-    with pytest.raises(ValueError, match=r"lengths must be from 1 to 3, got \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"lengths must be from 0 to 3, got \[3, 4\]"):
         model.max()
 
 
@@ -417,5 +417,5 @@ def test_alignments_refuse_wrong_moves() -> None:
             Alignment(scores, moves)
     with pytest.raises(ValueError, match="moves must differ"):
         Alignment(scores, ((1, 1), (1, 1)))
-    with pytest.raises(ValueError, match="lengths must be from 1 to T, U"):
+    with pytest.raises(ValueError, match="lengths must be from 0 to T, U"):
         Alignment(scores, lengths=torch.tensor([[3, 1]]))

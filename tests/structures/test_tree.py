@@ -224,7 +224,6 @@ CASES: Refusals = {
         ValueError,
         "parents must not be padding; example 0: node 2 has parent 1",
     ),
-    "no node left": (lambda: with_parents(PARENTS, [[1, 1, 1], [0, 0, 0]]), ValueError, "mask .* example 1 has none"),
     "mask is a list": (lambda: tree(mask=[[True] * N] * B), TypeError, "mask must be .* got list"),
     "mask holds integers": (lambda: tree(mask=integers(value=1)), TypeError, "mask must be boolean, got torch.int64"),
     "mask of one example": (lambda: tree(mask=torch.ones(N).bool()), ValueError, r"mask .* \[B, N\] = \(2, 3\), got"),

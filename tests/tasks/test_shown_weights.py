@@ -113,7 +113,7 @@ def test_weights_of_scenes_give_the_potentials(tmp_path, kind):
     task, (scene, *_) = fitted(SCENES, tmp_path, graph=kind)
     count = len(CLASSES)
     w = weights(2 * count * (2 * count + 1) + 2 * graphs.EDGE_FEATURES)
-    (regions,), (levels,) = task.regressions.regions([scene]), task.regressions([scene])
+    (regions,), (levels,) = task.unaries.regions([scene]), task.unaries([scene])
     own = graphs.SceneGraph.of(regions, levels, kind)
     ((_, bound),) = graphs.batches([own], w)
     alone, above, *blocks = task.show_weights(w, [])
@@ -172,7 +172,8 @@ def test_weights_of_borders_give_the_scores_of_agreement(tmp_path):
     expected, rows = length * matrix.values[0, 0], iter(matrix.values[1:, 1:])
     for members in parts.neighbourhoods():
         for counts in vocabulary.histograms(picture.image, parts):
-            histogram = members @ counts
+            histogram = np.zeros_like(counts)
+            np.add.at(histogram, members[:, 0], counts[members[:, 1]])
             p, q = (histogram / histogram.sum(1, keepdims=True))[parts.edges.T]
             distance = ((p - q) ** 2 / np.maximum(p + q, 1e-12)).sum(1) / 2
             expected = expected + length * (np.exp(-np.outer(distance, SCALES)) @ next(rows))

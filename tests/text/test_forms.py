@@ -16,6 +16,7 @@ from structsmooth.tasks.trained import TrainedModel, train
 from structsmooth.text.conll import read_corpus, read_text
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.forms import Reading
+from structsmooth.text.inputs import Inputs
 
 ADA = [(["Ada", "met", "Bo"], ["B-PER", "O", "B-PER"]), (["she", "left"], ["O", "O"])]
 PLAIN = "Ada B-PER\nmet O\nBo B-PER\n\nshe O\nleft O\n"
@@ -46,7 +47,7 @@ def tagger() -> TrainedModel:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\r\r\n"])
-@pytest.mark.parametrize("blank", ["", "\u00a0", " \u200b", "\u3000\ufeff", "\x1c", "\f"])
+@pytest.mark.parametrize("blank", ["", "\u00a0", " \u200b", "\u3000\ufeff", "\x1c", "\f", "\u2800", "\u3164"])
 def test_lines_end_and_are_blank_as_they_look(tmp_path: Path, end: str, blank: str) -> None:
     path = write(tmp_path, PLAIN.replace("\n\n", f"\n{blank}\n").replace("\n", end))
     assert rows(read_corpus(path)) == ADA
@@ -71,6 +72,12 @@ def test_encodings(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatc
     assert next(iter(read_text(path, encoding))) == "Zoë B-PER"
     with pytest.raises(ValueError, match=r"data\.txt:1: byte .* is not ascii"):
         read_corpus(path, reading=Reading(encoding="ascii"))
+    if encoding == "utf-16":
+        assert read_corpus(path, reading=Reading(encoding="utf8"))[0].words == ["Zoë", "met", "Bo"]
+    if encoding == "latin-1":
+        bad = write(tmp_path, b"Zo\x81 O\n", "bad.txt")
+        with pytest.raises(ValueError, match=r":1: byte 0x81 is not cp1252; give the encoding"):
+            read_corpus(bad, reading=Reading(encoding="cp1252"))
     with pytest.raises(ValueError, match="unknown encoding 'zlib': expected one such as latin-1"):
         read_corpus(path, reading=Reading(encoding="zlib"))
 
@@ -94,6 +101,22 @@ def test_encodings(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatc
             "4\tleft\tO\t-\t-\n",
             "5 columns, words in 2, tags in 3, numbers of words in 1, 4 and 5 left out, comments left out",
         ),
+        (
+            "1 1 Ada B-PER\n1 2 met O\n1 3 Bo B-PER\n\n2 1 she O\n2 2 left O\n",
+            "4 columns, words in 3, tags in 4, numbers of words in 2, 1 left out",
+        ),
+        (
+            "d1 1 Ada B-PER\nd1 2 met O\nd1 3 Bo B-PER\n\nd1 4 she O\nd1 5 left O\n",
+            "4 columns, words in 3, tags in 4, numbers of words in 2, 1 left out",
+        ),
+        (
+            "1-1 Ada B-PER\n1-2 met O\n1-3 Bo B-PER\n\n2-1 she O\n2-2 left O\n",
+            "3 columns, words in 2, tags in 3, numbers of words in 1",
+        ),
+        (
+            "TOKEN NE-COARSE-LIT NE-FINE\nAda B-PER _\nmet O _\nBo B-PER _\n\nshe O _\nleft O _\n",
+            "3 columns, words in 1, tags in 2, 3 left out, a header",
+        ),
         ("B-PER\tAda\nO\tmet\nB-PER\tBo\n\nO\tshe\nO\tleft\n", "2 columns, words in 2, tags in 1"),
         ("Ada B-PER _\nmet O _\nBo B-PER _\n\nshe O _\nleft O _\n", "3 columns, words in 1, tags in 2, 3 left out"),
     ],
@@ -102,6 +125,11 @@ def test_roles_of_columns(content: str, form: str) -> None:
     corpus = read_corpus(io.StringIO(content))
     assert rows(corpus) == ADA
     assert corpus.form == form
+
+
+def test_a_title_is_wrong_and_not_the_tags_behind_it() -> None:
+    with pytest.raises(ValueError, match=r":1: bad tag 'DATA'"):
+        read_corpus(io.StringIO("Annotated DATA\n\n" + PLAIN))
 
 
 def test_number_signs_are_words_and_comments() -> None:
@@ -142,13 +170,25 @@ def test_words_and_tags_stand_among_other_columns(content: str) -> None:
     assert rows(corpus) == [(["Ada", "met"], ["B-PER", "O"]), (["Bo"], ["B-PER"])]
 
 
+def test_words_in_the_place_of_chunks_are_text() -> None:
+    inputs = Inputs(4, ["pos", "chunk"], ["Ada", "NNP", "B-NP"])
+    assert len(inputs.read(io.StringIO("Ada NNP B-NP\nsings VBZ B-VP\n"), ["O"])[0]) == 2
+    with pytest.raises(
+        ValueError, match=r"got lines of text\. This tagger needs pos and chunk of each word, as in Ada"
+    ):
+        inputs.read(io.StringIO("Ada lives here\nBo went home\n"), ["O"])
+
+
 # Other forms.
 
 FORMS = {
-    "JSON": '{"text": "Ada lives in Rome."}\n{"text": "Bo left."}\n',
+    "JSON": '{\n  "text": "Ada lives in Rome."\n}\n',
     "XML or HTML": '<doc id="1">\n<s>Ada met Bo</s>\n</doc>\n',
     "CSV": "id,text\n1,Ada met Bo\n2,she left\n",
     "YAML": "version: 2\nnlu:\n- intent: greet\n  examples: |\n    - hey\n",
+    "YAML ": "- text: Ada met Bo\n- text: she left\n",
+    "strings in quotation marks": '"Ada met Bo"\n"she, Love, left"\n',
+    "strings in quotation marks, as": '"Ada met Bo",PER\n"she left",\n',
     "ARFF": "% title\n@relation words\n@attribute a real\n",
     "the standoff annotation of brat": "T1\tPER 0 3\tAda\nT2\tPER 8 10\tBo\n",
     "the TSV of WebAnno": "#FORMAT=WebAnno TSV 3.3\n\n1-1\t0-3\tAda\t_\n",
@@ -164,7 +204,9 @@ FORMS = {
 def test_other_forms_are_refused_by_name(form: str, content: str, tmp_path: Path, tagger: TrainedModel) -> None:
     path = write(tmp_path, content)
     for read in (read_corpus, lambda path: read_corpus(path, plain=True), tagger.predict):
-        with pytest.raises(ValueError, match=rf"data\.txt: expected a word in each line, .*; got {form}.*: convert it"):
+        with pytest.raises(
+            ValueError, match=rf"data\.txt: expected a word in each line, .*; got {form.strip()}.*: convert it"
+        ):
             read(path)
 
 

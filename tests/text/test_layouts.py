@@ -135,7 +135,11 @@ def test_tabs_separate_columns_where_there_are_any() -> None:
     ("text", "message"),
     [
         ("a\tDT\tO\nb\t\tO\n", ":2: column 2 is empty: fill it, with a hyphen for instance; one tab separates columns"),
-        ("a\tDT B-X\n", ":1: the tag 'DT B-X' has a space: separate all columns of a row by tabs, or none"),
+        ("a\tO\nb\t\n", ":2: column 2 is empty: fill it"),
+        (
+            "a\tDT B-X\n",
+            ":1: the tag 'DT B-X' has a space: give tags without, and separate all columns of a row by tabs",
+        ),
     ],
 )
 def test_tabs_of_other_uses_are_refused(text: str, message: str) -> None:

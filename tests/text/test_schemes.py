@@ -315,6 +315,10 @@ def test_other_tags_are_no_scheme(tags: str, scheme: TagScheme | None) -> None:
         assert scheme_among_others(tag_pairs([tags.split()])) == scheme
 
 
+def test_types_may_have_blanks() -> None:
+    assert scheme_among_others(tag_pairs([["O", "geo location", "geo location", "person"]])) == "IO"
+
+
 @pytest.mark.parametrize("tags", ["B-X I-X M-X O", "O B-X PER", "O X-PER Y-PER", "b-per i-per o", "M B E O M M B O"])
 def test_what_looks_like_a_scheme_is_named(tags: str) -> None:
     with pytest.warns(UserWarning, match="look like tags of entities, but are taken for plain tags: .*[XPBp]"):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structsmooth.text.inputs import Splitter, clitics_of
+from structsmooth.text.splitter import Splitter, clitics_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.problems.base import Problem
@@ -70,9 +69,9 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
         """The planes of the labels, which are zero; or the planes of ``start``, which may be of another λ."""
         if start is not None and not isinstance(start, NSlackCuttingPlaneState):
             raise TypeError(f"start must be a NSlackCuttingPlaneState, got {type(start).__name__}")
-        slots = _FIRST_SLOTS if start is None else start.alphas.shape[1]
+        slots = _FIRST_SLOTS if start is None else start.point.alphas.shape[1]
         own = BCFW(steps="pairwise", cache=True, capacity=slots).first_state(problem, lam, start, seed)
-        return NSlackCuttingPlaneState(**vars(replace(own, stamps=own.stamps.clamp(max=1))))
+        return NSlackCuttingPlaneState(**vars(own.moved(stamps=own.point.stamps.clamp(max=1))))
 
     def advance(
         self, problem: Problem, lam: float, state: NSlackCuttingPlaneState, rng: np.random.Generator, budget: int
@@ -80,7 +79,7 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
         """One pass: a plane for each example, and the optimum of the model."""
         linear = self.linear(problem, lam)
         new = _stepped(linear, lam, _with_room(linear, state), rng, _NEW)
-        new.passes, new.gap = state.passes + 1, float(new.gaps.sum())
+        new.passes, new.gap = state.passes + 1, float(new.point.gaps.sum())
         for _ in range(_SWEEPS):
             before, new = new, _stepped(linear, lam, new, rng, _HELD)
             if _rise(before, new) <= _PART * _rise(state, new):
@@ -89,12 +88,14 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
 
     def metrics(self, state: NSlackCuttingPlaneState) -> dict[str, float]:
         """The mean number of planes of an example."""
-        return {"planes": float((state.stamps > 0).sum()) / len(state.stamps)}
+        stamps = state.point.stamps
+        return {"planes": float((stamps > 0).sum()) / len(stamps)}
 
     def _dated(self, state: NSlackCuttingPlaneState) -> NSlackCuttingPlaneState:
         """``state`` after a pass, without the planes that have been idle for long."""
-        used = torch.where(state.alphas > 0, state.passes, state.stamps.clamp(max=state.passes))
-        return replace(state, stamps=torch.where(used > state.passes - self.idle, used, 0).int())
+        point = state.point
+        used = torch.where(point.alphas > 0, state.passes, point.stamps.clamp(max=state.passes))
+        return state.moved(stamps=torch.where(used > state.passes - self.idle, used, 0).int())
 
 
 def _stepped(
@@ -103,34 +104,24 @@ def _stepped(
     """A pairwise step on every example, towards new planes or those that are held."""
     order = torch.from_numpy(rng.permutation(problem.blocks))
     # Gaps of one: the criterion of the cache is a multiple of them.
-    point = replace(state.point, gaps=torch.ones_like(state.gaps))
+    point = replace(state.point, gaps=torch.ones_like(state.point.gaps))
     point, _ = agreed(problem, epoch(problem, point, order, lam=lam, steps="pairwise", cache=planes))
-    gaps: Tensor = point.gaps if planes is _NEW else state.gaps
-    new = replace(
-        state,
-        weights=problem.within_bounds(point.weights),
-        iterate=point.weights,
-        statistics=point.statistics,
-        gaps=gaps,
-        outputs=point.outputs,
-        alphas=point.alphas,
-        stamps=point.stamps,
-        cost=problem.expected_cost(point.statistics),
-    )
-    return valued(new, problem, lam)
+    weights, cost = problem.within_bounds(point.weights), problem.expected_cost(point.statistics)
+    point = point if planes is _NEW else replace(point, gaps=state.point.gaps)
+    return valued(replace(state, weights=weights, point=point, cost=cost), problem, lam)
 
 
 def _with_room(problem: LinearProblem, state: NSlackCuttingPlaneState) -> NSlackCuttingPlaneState:
     """``state`` with a free slot for another plane of every example."""
-    slots = state.alphas.shape[1]
-    if bool(((state.alphas == 0) & (state.stamps == 0)).any(1).all()):
+    old = state.point
+    slots = old.alphas.shape[1]
+    if bool(((old.alphas == 0) & (old.stamps == 0)).any(1).all()):
         return state
     outputs, _, _ = problem.label_sets(2 * slots)
-    alphas, stamps = (pad(own, (0, slots)) for own in (state.alphas, state.stamps))
-    wider = replace(state, outputs=outputs, alphas=alphas, stamps=stamps)
-    old, new = state.point, wider.point
+    alphas, stamps = (pad(own, (0, slots)) for own in (old.alphas, old.stamps))
+    wider = state.moved(outputs=outputs, alphas=alphas, stamps=stamps)
     for block in range(problem.blocks):
-        ActiveSet.of(problem, new, block).atoms[:slots] = ActiveSet.of(problem, old, block).atoms
+        ActiveSet.of(problem, wider.point, block).atoms[:slots] = ActiveSet.of(problem, old, block).atoms
     return wider
 
 

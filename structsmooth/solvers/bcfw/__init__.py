@@ -19,24 +19,16 @@ from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.dual.base import DualSolver
 from structsmooth.solvers.state import State, empty
 
-# Of states without a cache.
-_NO_STAMPS = torch.zeros(0, 0, dtype=torch.int32)
-
 
 @dataclass
 class BCFWState(State):
-    """Adds the dual iterate; its tensors are described at :class:`~structsmooth.solvers.DualIterate`.
+    """Adds the dual iterate, whose gaps are infinite as long as they are not known.
 
-    Gaps that are not known are infinite. ``weights`` are v within the bounds, or the average. Some problems pack the
-    statistics; ``problem.unpacked(state.statistics)`` is the vector.
+    ``weights`` are those of the point within the bounds, or the average. Some problems pack the statistics;
+    ``problem.unpacked(state.point.statistics)`` is the vector.
     """
 
-    iterate: Tensor = field(default_factory=empty)  # v
-    statistics: Tensor = field(default_factory=empty)
-    gaps: Tensor = field(default_factory=empty)
-    outputs: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int32))
-    alphas: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    stamps: Tensor = field(default_factory=lambda: _NO_STAMPS)
+    point: DualIterate = field(kw_only=True)
     gap: float = 0.0  # sum of the block gaps that the last pass over all blocks found
     refreshes: int = 0  # passes over all blocks, after the first, that brought the gaps up to date
     hits: int = 0  # steps towards an output of the cache so far; all others called the oracle
@@ -44,10 +36,9 @@ class BCFWState(State):
     steps: int = 0  # so far
     curvatures: Tensor = field(default_factory=empty)  # that blocks are drawn by, [blocks]
 
-    @property
-    def point(self) -> DualIterate:
-        """The dual iterate as a problem takes it."""
-        return DualIterate(self.iterate, self.statistics, self.gaps, self.outputs, self.alphas, self.stamps)
+    def moved(self: "B", **tensors: Tensor) -> "B":
+        """The state with other tensors in its point."""
+        return replace(self, point=replace(self.point, **tensors))
 
     def towards_labels(self: "B", ratio: float) -> "B":
         """The state for λ times a ratio below 1 with the same weights, but for statistics and gaps.
@@ -55,8 +46,9 @@ class BCFWState(State):
         Its statistics are closer to those of the labels by this ratio (Proposition 1).
         """
         assert self.dual is not None
-        alphas = ratio * self.alphas  # the weight they lack, now that of the labels, is in the rest
-        return replace(self, alphas=alphas, cost=ratio * self.cost, dual=ratio * self.dual)
+        # The weight they lack, now that of the labels, is in the rest.
+        moved = self.moved(alphas=ratio * self.point.alphas)
+        return replace(moved, cost=ratio * self.cost, dual=ratio * self.dual)
 
 
 B = TypeVar("B", bound=BCFWState)
@@ -145,12 +137,13 @@ class BCFW(DualSolver[BCFWState]):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
             )
-        if start.alphas.shape[1] != self.capacity:
-            return self.state_at(linear, lam, start.statistics)
-        stamps = (start.alphas > 0).int()
-        if len(start.stamps):
-            stamps = torch.maximum(start.stamps, stamps)
-        return self.begin(linear, lam, start.statistics, (start.outputs, start.alphas, stamps))
+        point = start.point
+        if point.alphas.shape[1] != self.capacity:
+            return self.state_at(linear, lam, point.statistics)
+        stamps = (point.alphas > 0).int()
+        if len(point.stamps):
+            stamps = torch.maximum(point.stamps, stamps)
+        return self.begin(linear, lam, point.statistics, (point.outputs, point.alphas, stamps))
 
     def state_at(self, problem: LinearProblem, lam: float, statistics: Tensor) -> BCFWState:
         """State before the first pass from any statistics: outputs that they are made of, and gaps, are not known."""
@@ -176,18 +169,15 @@ class BCFW(DualSolver[BCFWState]):
         new = replace(state, passes=state.passes + 1, steps=state.steps + linear.blocks)
         averaging_weights, old_weight = self.averaging(state.steps, new.steps)
         calls, cache = linear.oracle_calls, self.criterion(linear, state)
-        start = self._start(linear, state)
         settings: dict[str, Any] = {"steps": self.step_kind, "cache": cache, "threads": threads}
-        point, total = agreed(
-            linear, epoch(linear, start, order, lam=lam, averaging_weights=averaging_weights, **settings)
+        new.point, total = agreed(
+            linear, epoch(linear, state.point, order, lam=lam, averaging_weights=averaging_weights, **settings)
         )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
-        new.iterate, new.statistics, new.gaps = point.weights, point.statistics, point.gaps
-        new.outputs, new.alphas, new.stamps = point.outputs, point.alphas, point.stamps
-        new.cost = linear.expected_cost(new.statistics)
-        new.weights = linear.within_bounds(new.iterate if total is None else (old_weight * state.weights).add_(total))
+        new.cost, v = linear.expected_cost(new.point.statistics), new.point.weights
+        new.weights = linear.within_bounds(v if total is None else (old_weight * state.weights).add_(total))
         if self._sees_all(state):
-            new.gap = float(new.gaps.sum())
+            new.gap = float(new.point.gaps.sum())
             new.refreshes += state.passes > 0 and self._is_adaptive
         return self._after_gap_pass(linear, new) if self.gap_passes else new
 
@@ -195,19 +185,15 @@ class BCFW(DualSolver[BCFWState]):
         """The state with the gaps that its iterate has now, if it is time to look."""
         if not self._is_adaptive or state.passes % self.refresh_period:
             return state
-        gaps = linear.block_gaps(linear.within_bounds(state.iterate), state.statistics).clamp_min_(0.0)
-        return replace(state, gaps=gaps, gap=float(gaps.sum()), refreshes=state.refreshes + 1)
+        w = linear.within_bounds(state.point.weights)
+        gaps = linear.block_gaps(w, state.point.statistics).clamp_min_(0.0)
+        return replace(state.moved(gaps=gaps), gap=float(gaps.sum()), refreshes=state.refreshes + 1)
 
     def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
         """Shares of the iterates after step ``begin`` in the average after step ``end``, and of the average before."""
         if not self.average:
             return None, 0.0
         return weights_of_iterates(torch.arange(begin + 1, end + 1, dtype=torch.float64), degree=1)
-
-    def _start(self, problem: LinearProblem, state: BCFWState) -> DualIterate:
-        """The point of a state in as little memory as possible; states of older versions take more."""
-        point = replace(state.point, statistics=problem.packed(state.statistics))
-        return point if self.cache else replace(point, stamps=_NO_STAMPS)
 
     def evaluate(self, problem: Problem, lam: float, state: BCFWState) -> FullPass:
         """The loss alone: the dual iterate needs no gradient."""
@@ -218,7 +204,7 @@ class BCFW(DualSolver[BCFWState]):
         """The sum of the block gaps as last seen, the share of steps without an oracle call, and refreshes so far."""
         if state.passes == 0:
             return {}
-        estimate, hit_rate = float(state.gaps.sum()), state.hits / state.steps
+        estimate, hit_rate = float(state.point.gaps.sum()), state.hits / state.steps
         return {"estimated_gap": estimate, "cache_hit_rate": hit_rate, "refreshes": state.refreshes}
 
     def order(self, problem: LinearProblem, state: BCFWState, rng: np.random.Generator) -> Tensor:
@@ -260,7 +246,7 @@ class BCFW(DualSolver[BCFWState]):
         """
         if self.refresh == "never":
             return False
-        estimate = float(state.gaps.sum())
+        estimate = float(state.point.gaps.sum())
         return state.passes % self.refresh == 0 or not state.gap / 2 < estimate < 2 * state.gap
 
     def begin(
@@ -271,16 +257,15 @@ class BCFW(DualSolver[BCFWState]):
         v = problem.dual_weights(statistics, lam)
         gaps = torch.full((problem.blocks,), math.inf).to(v)
         cost = problem.expected_cost(statistics)
-        state = self.state_type(problem.within_bounds(v), iterate=v, statistics=statistics, gaps=gaps, cost=cost)
-        if self.sampling == "curvature":
-            state.curvatures = _curvatures(problem)
+        point = DualIterate(v, statistics, gaps)
         if self.step_kind != "fw" or self.cache:
             outputs, alphas, stamps = sets
             # Steps without active sets would leave these weights behind.
-            state.alphas = torch.zeros_like(alphas) if self.step_kind == "fw" else alphas
-            state.outputs = outputs
-            if self.cache:
-                state.stamps = stamps
+            alphas = torch.zeros_like(alphas) if self.step_kind == "fw" else alphas
+            point = replace(point, outputs=outputs, alphas=alphas, stamps=stamps if self.cache else point.stamps)
+        state = self.state_type(problem.within_bounds(v), point=point, cost=cost)
+        if self.sampling == "curvature":
+            state.curvatures = _curvatures(problem)
         return valued(state, problem, lam)
 
 
@@ -298,7 +283,7 @@ def fell(before: float, after: float) -> bool:
 
 def _value(state: BCFWState, problem: LinearProblem, lam: float) -> float:
     """The dual for a λ to which the iterate belongs."""
-    return state.cost - lam * problem.conjugate(state.iterate)
+    return state.cost - lam * problem.conjugate(state.point.weights)
 
 
 def valued(state: B, problem: LinearProblem, lam: float) -> B:

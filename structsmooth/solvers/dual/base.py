@@ -49,11 +49,7 @@ def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:
         TypeError: a problem that is not linear.
         ValueError: losses that are no hinges, or λ = 0.
     """
-    linear = checked_linear(user, problem)
-    if not isinstance(linear.smoother, Max):
-        raise ValueError(f"{user} needs a problem of hinges, got one with {linear.smoother}; ProximalSDCA trains it")
-    check_regularized(user, lam)
-    return linear
+    return _checked_dual(user, problem, lam, {Max: "hinges"})
 
 
 def checked_hinges_or_likelihood(user: str, problem: Problem, lam: float) -> LinearProblem:
@@ -63,12 +59,17 @@ def checked_hinges_or_likelihood(user: str, problem: Problem, lam: float) -> Lin
         TypeError: a problem that is not linear.
         ValueError: losses of another kind, or λ = 0.
     """
+    return _checked_dual(user, problem, lam, {Max: "hinges", Entropy: "likelihoods"})
+
+
+def _checked_dual(user: str, problem: Problem, lam: float, losses: dict[type, str]) -> LinearProblem:
+    """The problem, if its losses are of these kinds, named by their smoothers, and λ > 0."""
     linear = checked_linear(user, problem)
-    if not isinstance(linear.smoother, Max | Entropy):
-        raise ValueError(
-            f"{user} needs a problem of hinges or likelihoods, got one with {linear.smoother}; ProximalSDCA trains it"
-        )
-    check_regularized(user, lam)
+    if not isinstance(linear.smoother, tuple(losses)):
+        kinds = " or ".join(losses.values())
+        raise ValueError(f"{user} needs a problem of {kinds}, got one with {linear.smoother}; ProximalSDCA trains it")
+    if lam == 0:
+        raise ValueError(f"{user} needs lam > 0 for a dual; ProximalSDCA trains without one")
     return linear
 
 
@@ -89,12 +90,6 @@ def checked_linear(user: str, problem: Problem) -> LinearProblem:
             "CasimirSVRG trains without one, and ProxLinear where scores are not linear"
         )
     return problem
-
-
-def check_regularized(user: str, lam: float) -> None:
-    """Raise ValueError for λ = 0."""
-    if lam == 0:
-        raise ValueError(f"{user} needs lam > 0 for a dual; ProximalSDCA trains without one")
 
 
 def check_unweighted(user: str, problem: Problem) -> None:

@@ -21,7 +21,7 @@ _MARGIN = 1.6
 
 @dataclass
 class CoCoAState(BCFWState):
-    """Weights, iterate, dual, passes, oracle calls and what stands here are the same in all processes.
+    """Weights, those of the point, dual, passes, oracle calls and what stands here are the same in all processes.
 
     All else is of the process's own blocks: statistics, gaps, active sets, their cost, and numbers of steps.
     """
@@ -79,10 +79,9 @@ class CoCoA(BCFW):
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         whole = _partitioned(problem)
         state = super().first_state(whole.own, lam / whole.part, start, seed)
-        state.iterate = processes.summed(state.iterate)
-        state.weights = whole.within_bounds(state.iterate)
         assert isinstance(state, CoCoAState)
-        state.sigma = float(processes.count())
+        v = processes.summed(state.point.weights)
+        state = replace(state.moved(weights=v), weights=whole.within_bounds(v), sigma=float(processes.count()))
         return self._of_all(state, whole, lam)
 
     def advance(
@@ -102,18 +101,18 @@ class CoCoA(BCFW):
     def _round(
         self, whole: PartitionedProblem, lam: float, state: CoCoAState, rng: np.random.Generator, sigma: float
     ) -> CoCoAState:
-        with whole.counted(state.iterate):
+        before = state.point.weights
+        with whole.counted(before):
             # The losses of a process are a mean over its own examples: λ is relative to that.
             new = self.step_through(self.linear(whole.own, lam), lam / (sigma * whole.part), state, rng)
-        # v + Σ u_p, with u_p = (new.iterate - v)/σ′.
-        change = (new.iterate - state.iterate) / sigma
-        rest = 1 - processes.count() / sigma
-        new.iterate = processes.summed(new.iterate) / sigma + rest * state.iterate
-        new.sigma = _next_sigma(change, new.iterate - state.iterate)
+        # v + Σ u_p, with u_p = (reached - v)/σ′.
+        reached, rest = new.point.weights, 1 - processes.count() / sigma
+        v = processes.summed(reached) / sigma + rest * before
+        new = replace(new.moved(weights=v), sigma=_next_sigma((reached - before) / sigma, v - before))
         if self.average:
             new.weights = processes.summed(new.weights) / processes.count()
         else:
-            new.weights = whole.within_bounds(new.iterate)
+            new.weights = whole.within_bounds(v)
         return self._of_all(new, whole, lam)
 
     def _of_all(self, state: CoCoAState, whole: PartitionedProblem, lam: float) -> CoCoAState:
@@ -121,7 +120,8 @@ class CoCoA(BCFW):
         own = {"cost": state.cost} | super().metrics(state)
         values = processes.summed(torch.tensor(list(own.values()), dtype=torch.float64) * whole.part)
         means = dict(zip(own, values.tolist(), strict=True))
-        return replace(state, dual=means.pop("cost") - lam * conjugate(state.iterate, whole.bounds), means=means)
+        dual = means.pop("cost") - lam * conjugate(state.point.weights, whole.bounds)
+        return replace(state, dual=dual, means=means)
 
     def metrics(self, state: State) -> dict[str, float]:
         """Those of BCFW, over all processes."""

@@ -13,21 +13,16 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Entropy, Smoother
 from structsmooth.solvers.dual.base import DualSolver, uniform
-from structsmooth.solvers.state import State, empty
+from structsmooth.solvers.lower_bound import DualPoint
+from structsmooth.solvers.state import State
 
 
 @dataclass
 class ExcessiveGapState(State):
-    """Adds the dual iterate α, and the Gibbs distributions α_μ(w) of the last pass; each as its part of a dual point.
+    """Adds the dual iterate α, and the Gibbs distributions α_μ(w) of the last pass."""
 
-    Both are kept by g = (1/n) Σ B_iᵀ(m_i − ν(y_i)), of which −g/λ are the weights of the dual point, and by
-    c = (1/n) Σ ⟨ℓ_i, m_i⟩, with m_i the statistics of example i.
-    """
-
-    dual_gradient: Tensor = field(default_factory=empty)  # g of α, [dim]
-    dual_cost: float = 0.0  # c of α
-    gibbs_gradient: Tensor = field(default_factory=empty)  # g of α_μ(w), [dim]
-    gibbs_cost: float = 0.0  # c of α_μ(w)
+    point: DualPoint = field(kw_only=True)  # of α
+    gibbs: DualPoint = field(kw_only=True)  # of α_μ(w)
     smoothed_loss: float = 0.0  # of the last pass
     mu: float = 0.0
     lipschitz: float = 0.0  # L of the next step
@@ -89,9 +84,8 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the uniform distribution")
         gradient, cost, log_outputs = uniform(linear)
         lipschitz = self.lipschitz or float(gradient @ gradient) / lam or 1.0
-        state = ExcessiveGapState(
-            linear.within_bounds(gradient / -lam), dual_gradient=gradient, dual_cost=cost, log_outputs=log_outputs
-        )
+        point, weights = DualPoint(gradient, cost), linear.within_bounds(gradient / -lam)
+        state = ExcessiveGapState(weights, point=point, gibbs=point, log_outputs=log_outputs)
         while True:
             first = self._after(linear, lam, state, state.weights, lipschitz, lipschitz, 1.0)
             if self.lipschitz or _holds(first):
@@ -103,7 +97,7 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
     ) -> ExcessiveGapState:
         """One pass: a step, or the finding that L is too small for it."""
         tau = self._tau(state)
-        ahead = torch.lerp(state.dual_gradient, state.gibbs_gradient, tau)
+        ahead = torch.lerp(state.point.gradient, state.gibbs.gradient, tau)
         linear = self.linear(problem, lam)
         weights = torch.lerp(state.weights, linear.within_bounds(ahead / -lam), tau)
         new = self._after(linear, lam, state, weights, (1 - tau) * state.mu, state.lipschitz, tau)
@@ -116,7 +110,7 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
 
     def evaluate(self, problem: Problem, lam: float, state: ExcessiveGapState) -> FullPass:
         """The pass that the solver has just made, with the loss."""
-        last = (state.smoothed_loss, state.gibbs_gradient, problem.loss(state.weights), state.gibbs_cost)
+        last = (state.smoothed_loss, state.gibbs.gradient, problem.loss(state.weights), state.gibbs.cost)
         return FullPass(state.weights, self.smoother(state), *last)
 
     def metrics(self, state: ExcessiveGapState) -> dict[str, float]:
@@ -143,18 +137,16 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         """The state after a step to these weights and this μ, of which the distributions make the part τ."""
         full = problem.full_pass(weights, Entropy(mu))
         assert full.expected_cost is not None
-        gradient = torch.lerp(state.dual_gradient, full.gradient, tau)
-        cost = state.dual_cost + tau * (full.expected_cost - state.dual_cost)
-        dual = cost - lam * problem.conjugate(gradient / -lam)
+        gibbs = DualPoint(full.gradient, full.expected_cost)
+        point = state.point.towards(gibbs, tau)
+        dual = point.value(lam, problem.bounds)
         smoothed = lam / 2 * float(weights @ weights) + full.smoothed_loss - mu * state.log_outputs
         return replace(
             state,
             weights=weights,
             dual=dual if state.dual is None else max(dual, state.dual),
-            dual_gradient=gradient,
-            dual_cost=cost,
-            gibbs_gradient=full.gradient,
-            gibbs_cost=full.expected_cost,
+            point=point,
+            gibbs=gibbs,
             smoothed_loss=full.smoothed_loss,
             mu=mu,
             lipschitz=lipschitz,

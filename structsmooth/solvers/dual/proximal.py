@@ -10,21 +10,20 @@ from torch import Tensor
 
 from structsmooth.problems.affine import inner, minus
 from structsmooth.problems.base import Problem
-from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.settings import Positive
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
 from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
-from structsmooth.solvers.lower_bound import best_mixture
+from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.state import empty
 
 
 @dataclass
 class ProximalBCFWState(BCFWState):
-    """Adds the proximal term. ``iterate`` is v, the weights of the statistics at λ, and ``weights`` are near them.
+    """Adds the proximal term. The weights of ``point`` are those of the statistics at λ, and ``weights`` are near them.
 
     These are the average of the prox-centers, or the last one. ``dual`` is the bound of a mixture of the statistics so
-    far. For λ = 0 ``iterate`` is that of λ = 1, and there is no ``dual``.
+    far. For λ = 0 the weights of ``point`` are those of λ = 1, and there is no ``dual``.
     """
 
     center: Tensor = field(default_factory=empty)  # prox-center z
@@ -33,20 +32,15 @@ class ProximalBCFWState(BCFWState):
     halvings: int = 0  # of κ so far
     highest: float = 0.0  # largest D(m) of statistics so far
     last_rise: int = 0  # pass whose statistics raised it last, or that halved κ
-    mixed_gradient: Tensor = field(default_factory=empty)  # −λv of the mixture; empty for the labels
-    mixed_cost: float = 0.0  # its (1/n) Σ ⟨ℓ_i, m_i⟩
-    lam: float = 0.0  # λ of ``iterate``
+    mixture: DualPoint | None = None  # none for the labels
+    lam: float = 0.0  # λ of ``point``
     distance: float = 0.0  # F(z) less the bound and all block gaps; for the bound D(m) it is (λ/2)‖z − v‖²
 
     def towards_labels(self, ratio: float) -> "ProximalBCFWState":
         """As for BCFW, with the mixture, too."""
-        return replace(
-            super().towards_labels(ratio),
-            highest=ratio * self.highest,
-            mixed_gradient=ratio * self.mixed_gradient,
-            mixed_cost=ratio * self.mixed_cost,
-            lam=ratio * self.lam,
-        )
+        mixture = self.mixture and DualPoint(ratio * self.mixture.gradient, ratio * self.mixture.cost)
+        scaled = super().towards_labels(ratio)
+        return replace(scaled, highest=ratio * self.highest, mixture=mixture, lam=ratio * self.lam)
 
 
 @dataclass(frozen=True)
@@ -110,13 +104,12 @@ class ProximalBCFW(BCFW):
         """As for BCFW, with the mixture of ``start`` if its statistics have the costs and gradients that they had."""
         state = super().first_state(problem, lam, start, seed)
         assert isinstance(state, ProximalBCFWState)
-        if state.dual is None or not isinstance(start, ProximalBCFWState) or not len(start.mixed_gradient):
+        if state.dual is None or not isinstance(start, ProximalBCFWState) or start.mixture is None:
             return state
-        same = _agree(lam * state.iterate, start.lam * start.iterate) and math.isclose(state.cost, start.cost)
-        if not same:  # as with other costs or features: the mixture would be wrong
-            return state
-        dual = max(state.dual, _value(self.linear(problem, lam), lam, start.mixed_gradient, start.mixed_cost))
-        return replace(state, mixed_gradient=start.mixed_gradient, mixed_cost=start.mixed_cost, dual=dual)
+        same_gradient = _agree(lam * state.point.weights, start.lam * start.point.weights)
+        if not (same_gradient and math.isclose(state.cost, start.cost)):
+            return state  # the problem has other costs or features, and the mixture would be wrong
+        return replace(state, mixture=start.mixture, dual=max(state.dual, start.mixture.value(lam, problem.bounds)))
 
     def advance(
         self, problem: Problem, lam: float, state: BCFWState, rng: np.random.Generator, budget: int
@@ -124,20 +117,24 @@ class ProximalBCFW(BCFW):
         """One pass of BCFW on the objective with its proximal term, around the weights of the last pass."""
         assert isinstance(state, ProximalBCFWState)
         linear, kappa, divisor = self.linear(problem, lam), self.strength(state, lam), _divisor(lam)
-        begin = (kappa * state.center).add_(state.iterate, alpha=divisor).div_(lam + kappa)
-        new = self.step_through(linear, lam + kappa, replace(state, iterate=begin, kappa=kappa), rng)
-        new.center = linear.within_bounds(new.iterate)
+        begin = (kappa * state.center).add_(state.point.weights, alpha=divisor).div_(lam + kappa)
+        new = self.step_through(linear, lam + kappa, replace(state.moved(weights=begin), kappa=kappa), rng)
+        reached = new.point.weights
+        new.center = linear.within_bounds(reached)
         if self.average:
             new.weights = torch.lerp(state.weights, new.center, newest_weight(new.passes, ONE_A_PASS))
-        new.iterate = (new.iterate - state.center).mul_(kappa / divisor).add_(new.iterate, alpha=lam / divisor)
+        v = (reached - state.center).mul_(kappa / divisor).add_(reached, alpha=lam / divisor)
+        new = new.moved(weights=v)
         if lam == 0:
             return new
         new = valued(new, linear, lam)
         step = new.center - state.center
         self._safeguard(new, state, kappa / 2 * float(step @ step))
-        new = _mixed(new, state, linear, lam)
-        assert new.dual is not None
-        overlap = float(new.center @ new.iterate - new.center @ new.center / 2)
+        mixture = state.mixture or DualPoint(torch.zeros_like(v))
+        new.mixture = mixture.improved(DualPoint(-lam * v, new.cost), lam, linear.bounds)
+        assert state.dual is not None
+        new.dual = max(state.dual, new.mixture.value(lam, linear.bounds))
+        overlap = float(new.center @ v - new.center @ new.center / 2)
         new.distance = new.cost - new.dual - lam * overlap
         return new
 
@@ -167,50 +164,9 @@ class ProximalBCFW(BCFW):
             new.highest, new.last_rise = new.dual, new.passes
             return
         # Gaps of a pass that samples are too small where it did not look.
-        held_back = proximity > max(float(new.gaps.sum()), float(old.gaps.sum()))
+        held_back = proximity > max(float(new.point.gaps.sum()), float(old.point.gaps.sum()))
         if held_back and new.passes - new.last_rise >= self.refresh_period:
             new.halvings, new.last_rise = new.halvings + 1, new.passes
-
-
-def _mixed(new: ProximalBCFWState, old: ProximalBCFWState, problem: LinearProblem, lam: float) -> ProximalBCFWState:
-    """``new`` with the bound of the best mixture of the labels, the mixture of ``old`` and its own statistics."""
-    assert old.dual is not None
-    before = old.mixed_gradient if len(old.mixed_gradient) else torch.zeros_like(new.iterate)
-    own, other = _shares(problem, lam, (before, old.mixed_cost), (new.iterate, new.cost))
-    gradient = (own * before).add_(new.iterate, alpha=-lam * other)
-    cost = own * old.mixed_cost + other * new.cost
-    dual = max(old.dual, _value(problem, lam, gradient, cost))
-    return replace(new, mixed_gradient=gradient, mixed_cost=cost, dual=dual)
-
-
-def _value(problem: LinearProblem, lam: float, gradient: Tensor, cost: float) -> float:
-    """The dual of a mixture."""
-    if problem.bounds is None:
-        return cost - float(gradient @ gradient) / (2 * lam)
-    return cost - lam * problem.conjugate(gradient / -lam)
-
-
-def _shares(
-    problem: LinearProblem, lam: float, mixture: tuple[Tensor, float], statistics: tuple[Tensor, float]
-) -> tuple[float, float]:
-    """Shares of a mixture, by g and cost, and of statistics, by v and cost, in the best mixture with the labels.
-
-    Within bounds they are nearly the best.
-    """
-    (g, own), (v, other) = mixture, statistics
-    if problem.bounds is None:
-        products = float(g @ g) / lam, -float(g @ v), lam * float(v @ v)
-        return best_mixture((own, other), products)
-    u, labels = g / -lam, torch.zeros_like(v)
-    scale = _search(problem, labels, v, other / lam)
-    share = _search(problem, u, scale * v, (scale * other - own) / lam)
-    return 1 - share, share * scale
-
-
-def _search(problem: LinearProblem, begin: Tensor, end: Tensor, rise: float) -> float:
-    """Share of ``end`` where the dual is largest between two v, given the rise of the cost over λ."""
-    towards = end - begin
-    return line_search(rise - float(problem.within_bounds(begin) @ towards), begin, towards, 1.0, problem.bounds)
 
 
 def _agree(a: Tensor, b: Tensor) -> bool:

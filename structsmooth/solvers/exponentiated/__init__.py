@@ -1,7 +1,7 @@
 """Exponentiated gradient on the dual, one example at a time, with acceleration (Collins et al. 2008)."""
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from structsmooth.settings import Positive
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood, entropy_level
 from structsmooth.solvers.exponentiated import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.exponentiated.steps import GibbsIterate, epoch, near_labels
-from structsmooth.solvers.state import State, empty
+from structsmooth.solvers.state import State
 
 # What a success takes off a constant, at first.
 _SHRINK = 0.05
@@ -28,26 +28,11 @@ _FIRST = 1 / 256
 
 @dataclass
 class ExponentiatedGradientState(State):
-    """Adds the two points of the dual, described at :class:`~structsmooth.solvers.GibbsIterate`.
+    """Adds the two points of the dual; ``weights`` are those of x, and ``dual`` is the best value of both so far."""
 
-    ``weights`` are those of the point x, and ``dual`` is the best value of both points so far.
-    """
-
-    iterate: Tensor = field(default_factory=empty)  # weights of the point z
-    lead: Tensor = field(default_factory=empty)
-    log_potentials: Tensor = field(default_factory=empty)
-    statistics: Tensor = field(default_factory=empty)
-    log_partitions: Tensor = field(default_factory=empty)
-    curvatures: Tensor = field(default_factory=empty)
-    values: Tensor = field(default_factory=empty)
+    point: GibbsIterate = field(kw_only=True)
     tau: float = 1.0  # of the next step
     falls: int = 0  # passes after which the dual of x was smaller
-
-    @property
-    def point(self) -> GibbsIterate:
-        """The two points as a problem takes them."""
-        own = {f.name: getattr(self, f.name) for f in fields(GibbsIterate)}
-        return GibbsIterate(**own | {"weights": self.iterate})
 
 
 @dataclass(frozen=True)
@@ -118,7 +103,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
             weights.new_tensor([value, 0.0]),
         )
         # Losses are not negative, so zero is a bound.
-        return _at(ExponentiatedGradientState(weights, dual=0.0), point, linear, lam)
+        return _at(ExponentiatedGradientState(weights, dual=0.0, point=point), point, linear, lam)
 
     def advance(
         self, problem: Problem, lam: float, state: ExponentiatedGradientState, rng: np.random.Generator, budget: int
@@ -141,7 +126,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         """
         if not self.accelerated:
             return torch.ones(problem.blocks, dtype=torch.float64), 1.0
-        kappa = entropy_level(problem) * lam / float((problem.block_weights * state.curvatures).max())
+        kappa = entropy_level(problem) * lam / float((problem.block_weights * state.point.curvatures).max())
         taus = [state.tau]
         for _ in range(problem.blocks):
             product = taus[-1] * (taus[-1] + kappa)
@@ -154,10 +139,10 @@ def _at(
     state: ExponentiatedGradientState, point: GibbsIterate, problem: LinearProblem, lam: float
 ) -> ExponentiatedGradientState:
     """``state`` at other points, with the best bound so far."""
-    own = vars(point) | {"iterate": point.weights, "weights": problem.within_bounds(point.weights + point.lead)}
+    weights = problem.within_bounds(point.weights + point.lead)
     value = float(point.values[0]) - lam * conjugate(point.weights, problem.bounds)
     assert state.dual is not None
-    return replace(state, **own, dual=max(state.dual, value, _dual_ahead(point, problem, lam)))
+    return replace(state, weights=weights, point=point, dual=max(state.dual, value, _dual_ahead(point, problem, lam)))
 
 
 def _dual_ahead(point: GibbsIterate, problem: LinearProblem, lam: float) -> float:

@@ -47,16 +47,22 @@ def accurate(snapshot: FullPass, level: Level, lam: float, center: Tensor) -> bo
 
 @dataclass
 class CasimirState(SmoothedState):
-    """After outer iteration k: ``weights`` is w_k."""
+    """After outer iteration k: ``weights`` are where inner problem k + 1 starts, by default z_k."""
 
+    iterate: Tensor = field(default_factory=empty)  # w_k
     iteration: int = 0  # k
     alpha: float = 1.0  # α_k
-    mu: float = 0.0  # μ_k
+    mu: float = 0.0  # μ_{k+1}
     kappa: float = 0.0  # κ
     lipschitz: float = 0.0  # the Lipschitz constant that κ follows from
     least_mu: float = 0.0  # bound that μ_k does not fall below yet
     center: Tensor = field(default_factory=empty)  # prox-center z_k
     previous_center: Tensor = field(default_factory=empty)  # z_{k-1}
+
+    @property
+    def reached(self) -> Tensor:
+        """w_k."""
+        return self.iterate
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,9 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
     adaptive   μ_k = μ(1 − √q/2)^{k/2}, κ_k = κ        μ_k = μ/k, κ_k = κk
     constant   μ_k = μ, κ_k = κ                       μ_k = μ, κ_k = κ
     =========  =====================================  ===================
+
+    An inner problem starts with a full pass, which also is the evaluation of the iteration before: objectives of the
+    history, and the weights that a run returns, are those of the start of the next inner problem, z_k by default.
 
     The adaptive level for λ > 0 falls below μ/10 only in proportion to the step size, and never below 1e-5 μ. When the
     step size is halved, the Lipschitz constant that κ follows from is doubled.
@@ -127,9 +136,10 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         """z_0 = w_0, α_0 and κ."""
         lipschitz = self.lipschitz or 1 / step_size
         kappa = self._kappa(problem, lam, lipschitz)
-        return CasimirState(
+        state = CasimirState(
             weights,
             min(step_size, 0.5 / (lam + kappa)),
+            iterate=weights,
             alpha=math.sqrt(lam / (lam + kappa)) if lam > 0 else (math.sqrt(5) - 1) / 2,
             mu=self._first_mu,
             kappa=kappa,
@@ -138,6 +148,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             center=weights,
             previous_center=weights,
         )
+        return replace(state, mu=self.next_mu(state, lam))
 
     def advance(
         self, problem: Problem, lam: float, state: CasimirState, rng: np.random.Generator, budget: int
@@ -146,18 +157,13 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         k = state.iteration + 1
         level, after = self.level(k, state.kappa, lam), self.level(k + 1, state.kappa, lam)
         new = replace(state, iteration=k, previous_center=state.center)
-        new.mu = self.next_mu(new, lam)
-        start = self._warm_start(state, level.kappa, lam)
-        snapshot = state.memo.full_pass(problem, start, self.smoother(new))
-        new.weights = self._solve_inner(problem, lam, new, snapshot, rng, budget)
+        snapshot = state.memo.full_pass(problem, state.weights, self.smoother(state))
+        new.iterate = self._solve_inner(problem, lam, new, snapshot, rng, budget)
         new.alpha = next_alpha(state.alpha, level.kappa, after.kappa, lam)
         beta = extrapolation(state.alpha, new.alpha, level.kappa, after.kappa, lam)
-        new.center = new.weights + beta * (new.weights - state.weights)
+        new.center = new.iterate + beta * (new.iterate - state.iterate)
+        new.weights, new.mu = self._warm_start(new, after.kappa, lam), self.next_mu(new, lam)
         return new
-
-    def stalled(self, state: CasimirState, full: FullPass, lam: float) -> bool:
-        """Whether the last epoch ended no lower than it started."""
-        return self.epoch_objective(state, full, lam) >= state.epoch_start
 
     def with_step_size(self, problem: Problem, lam: float, state: CasimirState, step_size: float) -> CasimirState:
         """Also a Lipschitz constant in inverse proportion, its κ, and α such that α²(κ + λ) in (27) stays."""
@@ -169,18 +175,18 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return new
 
     def restarted(self, state: CasimirState) -> CasimirState:
-        """The prox-center back at the iterate."""
-        return replace(state, center=state.weights, previous_center=state.weights)
+        """Iterate and prox-center where the inner problem starts."""
+        return replace(state, iterate=state.weights, center=state.weights, previous_center=state.weights)
 
     def smoother(self, state: CasimirState) -> Smoother:
-        """Smoothing by μ_k."""
+        """Smoothing by the level of the inner problem that starts at the weights."""
         return self.smooth(state.mu)
 
-    def epoch_objective(self, state: CasimirState, full: FullPass, lam: float) -> float:
-        """The inner problem F_μ(w) + (κ_k/2)‖w − z_{k-1}‖² at the weights of ``full``."""
+    def epoch_objective(self, state: CasimirState, w: Tensor, full: FullPass, lam: float) -> float:
+        """The inner problem F_μ(w) + (κ_k/2)‖w − z_{k-1}‖², likewise."""
         kappa = self.level(state.iteration, state.kappa, lam).kappa
-        proximity = float((full.weights - state.previous_center).square_().sum())
-        return super().epoch_objective(state, full, lam) + kappa / 2 * proximity
+        proximity = float((w - state.previous_center).square_().sum())
+        return super().epoch_objective(state, w, full, lam) + kappa / 2 * proximity
 
     def level(self, k: int, kappa: float, lam: float) -> Level:
         """κ_k and δ_k of Corollaries 17 to 20."""
@@ -190,11 +196,11 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return Level(kappa, root / (2 - root))
 
     def next_mu(self, state: CasimirState, lam: float) -> float:
-        """μ_k of Corollaries 17 to 20, for ``state`` at iteration k with μ_{k-1}."""
+        """μ_{k+1} of Corollaries 17 to 20, for ``state`` after iteration k with μ_k."""
         if self.schedule == "constant":
             return self._first_mu
         if lam == 0:
-            return self._first_mu / state.iteration
+            return self._first_mu / (state.iteration + 1)
         return max(state.mu * math.sqrt(1 - math.sqrt(lam / (lam + state.kappa)) / 2), state.least_mu)
 
     @property
@@ -218,12 +224,12 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         for epoch in range(1 if self.inner_stop == "budget" else min(self.max_inner, budget)):
             if epoch > 0:
                 snapshot = problem.full_pass(weights, snapshot.smoother)
-            state.observe(snapshot, lam)
+                state.observe(snapshot, lam)
             # Every iteration makes a pass: one that starts at the minimum would otherwise repeat for ever.
             if epoch > 0 and accurate(snapshot, level, lam, center):
                 state.epoch_start = math.inf  # there was nothing left to decrease
                 break
-            state.epoch_start = self.epoch_objective(state, snapshot, lam)
+            state.epoch_start = self.epoch_objective(state, weights, snapshot, lam)
             order = self.order(problem, rng)
             result = svrg_epoch(
                 problem, snapshot, order, step_size=step_size, lam=lam, kappa=level.kappa, center=center

@@ -29,6 +29,11 @@ _FEW = 100
 class GradientState(SteeredState):
     """State of a solver with a step size, whose full passes give lower bounds."""
 
+    @property
+    def reached(self) -> Tensor:
+        """Where the last pass has led, [dim]: the weights, unless the next pass starts elsewhere."""
+        return self.weights
+
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound; without an expected cost, or with λ = 0, there is none."""
         if full.expected_cost is None or lam == 0:
@@ -99,7 +104,7 @@ class GradientSolver(Solver[S], Steered[S]):
 
         def after_pass(step_size: float) -> float:
             state = self.begin(sample, lam, weights, step_size)
-            return objective(self.advance(sample, lam, state, np.random.default_rng(seed), sys.maxsize).weights)
+            return objective(self.advance(sample, lam, state, np.random.default_rng(seed), sys.maxsize).reached)
 
         first, start = 1 / min(_largest_row(sample, weights), sys.float_info.max), objective(weights)
         tried = {first: after_pass(first)}

@@ -14,7 +14,7 @@ from structsmooth.settings import Positive
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
 from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState, first_weights
-from structsmooth.solvers.primal.planes import DenseGradients, Gradients, Packed, Planes, SparseGradients
+from structsmooth.solvers.primal.planes import Gradients, Planes
 from structsmooth.solvers.state import empty
 
 
@@ -28,26 +28,16 @@ class IncrementalState(GradientState):
     partitioned: ClassVar[bool] = True
 
     iterate: Tensor = field(default_factory=empty)
-    gradients: Tensor = field(default_factory=empty)  # these three are the gradients of the planes, packed
-    columns: Tensor = field(default_factory=empty)
-    sizes: Tensor = field(default_factory=empty)
-    constants: Tensor = field(default_factory=empty)  # and these two all else of the planes
-    block_weights: Tensor = field(default_factory=empty)
+    planes: Planes = field(kw_only=True)
     scales: Tensor = field(default_factory=empty)  # D of the first pass, if estimated: later ones take it from planes
     first_step_size: float = 0.0  # η of the first pass
     seen: float = math.inf  # F in the last pass, with each loss where the step on its block saw it
     model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
 
-    @property
-    def planes(self) -> Planes:
-        """One for each block."""
-        packed = Packed(self.gradients, self.columns, self.sizes)
-        return Planes(packed.unpacked(len(self.weights)), self.constants, self.block_weights)
-
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
         super().observe(full, lam)
-        if self.dual is not None and self.gradients.dtype == self.weights.dtype:
+        if self.dual is not None and self.planes.gradients.dtype == self.weights.dtype:
             self.raise_bound(DualPoint(*self.planes.mean()), lam)
 
 
@@ -85,9 +75,9 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         learning_rate: η of the first pass. If not given, such that the first steps make linearized losses zero.
         planes: type in which planes are stored: ``"weights"`` for that of the weights, or ``"float16"`` or
             ``"bfloat16"``.
-        memory: GiB that planes may take in a process while a pass is made. Each of its blocks takes dim numbers, in two
-            copies. If planes are sparse it takes a number and four bytes for each nonzero, in three copies; as many
-            nonzeros are expected as gradients have at the start.
+        memory: GiB that planes may take in a process while a pass is made. Each of its blocks takes dim numbers, or a
+            number and four bytes for each nonzero if planes are sparse, in two copies; as many nonzeros are expected as
+            gradients have at the start.
 
     Reference:
         Lacoste-Julien et al. (2013), Algorithm 4, on the models of Pillutla et al. (2019), section 6.2.
@@ -125,16 +115,17 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             loss, gradient = problem.batch_loss_and_grad(weights, block, problem.smoother)
             losses, squares = losses + float(loss), squares + gradient.square()
             supports.append(int(gradient.count_nonzero()))
-        gradients = self.first_gradients(problem, weights, supports).packed()._asdict()
+        sparse = self.stores_sparse(problem, weights, supports)
         if given is not None:
-            return replace(self.begin(problem, lam, weights, given), **gradients)
+            return replace(self.begin(problem, lam, weights, given), planes=self.zero_planes(problem, weights, sparse))
         scales = scales_of(squares)
         norms = float((squares / scales).sum())
         step_size = len(sample) * losses / norms if norms > 0 and 0 < losses < math.inf else 1.0
-        return replace(self.begin(problem, lam, weights, step_size), scales=scales, **gradients)
+        state = self.begin(problem, lam, weights, step_size)
+        return replace(state, scales=scales, planes=self.zero_planes(problem, weights, sparse))
 
-    def first_gradients(self, problem: Problem, weights: Tensor, supports: list[int]) -> Gradients:
-        """Those of zero planes, given the numbers of nonzeros in gradients of some blocks, stored as these suggest.
+    def stores_sparse(self, problem: Problem, weights: Tensor, supports: list[int]) -> bool:
+        """Whether planes are stored sparsely, given the numbers of nonzeros in gradients of some blocks.
 
         Raises:
             ValueError: planes take too much memory.
@@ -142,8 +133,8 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         blocks, dtype = self.own_blocks(problem), self.stored(weights)
         told = [size for size in supports if size]  # a gradient of zero, of a loss of zero, tells nothing
         nonzeros = sum(told) / len(told) if told else problem.dim
-        dense = DenseGradients.memory(blocks, problem.dim, dtype)
-        sparse = SparseGradients.memory(blocks, nonzeros, dtype)
+        dense = Gradients.memory(blocks, problem.dim, dtype, sparse=False)
+        sparse = Gradients.memory(blocks, nonzeros, dtype, sparse=True)
         is_sparse = sparse < _SPARSE * dense
         needed = (sparse if is_sparse else dense) / 2**30
         if needed > self.memory:
@@ -153,22 +144,19 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
                 f"pass, in {dtype}, and memory is {self.memory:.3g}: take a larger batch_size, planes of fewer bits, "
                 "or give more memory"
             )
-        kind = SparseGradients if is_sparse else DenseGradients
-        return kind.zeros(blocks, weights, dtype)
+        return is_sparse
+
+    def zero_planes(self, problem: Problem, weights: Tensor, sparse: bool) -> Planes:
+        """Planes below all losses."""
+        blocks = self.blocks(problem)
+        gradients = Gradients.zeros(self.own_blocks(problem), weights, self.stored(weights), sparse=sparse)
+        shares = weights.new_tensor([len(block) / problem.n for block in blocks])
+        return Planes(gradients, weights.new_zeros(len(blocks)), shares)
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
-        """The given weights; planes are zero, below all losses, and sparse."""
-        blocks = self.blocks(problem)
-        gradients = SparseGradients.zeros(self.own_blocks(problem), weights, self.stored(weights))
-        return IncrementalState(
-            weights,
-            step_size,
-            first_step_size=step_size,
-            iterate=weights,
-            constants=weights.new_zeros(len(blocks)),
-            block_weights=weights.new_tensor([len(block) / problem.n for block in blocks]),
-            **gradients.packed()._asdict(),
-        )
+        """The given weights; planes are zero, and sparse."""
+        planes = self.zero_planes(problem, weights, sparse=True)
+        return IncrementalState(weights, step_size, planes=planes, first_step_size=step_size, iterate=weights)
 
     def advance(
         self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
@@ -192,8 +180,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
             step_size=self.next_step_size(lam, state, seen),
             passes=passes,
             iterate=model.weights,
-            **model.planes.gradients.packed()._asdict(),
-            constants=model.planes.constants,
+            planes=model.planes,
             scales=empty(),
             seen=seen,
             model_gap=float(model.gap),
@@ -232,7 +219,7 @@ class _Model:
         proximal = (scales / state.step_size).clamp(min=lam / _CAP)
         self.inverse = 1 / (lam + proximal)
         self.weights = (proximal * state.iterate - gradient) * self.inverse
-        self.loss = self.gap = torch.zeros_like(state.block_weights[0])
+        self.loss = self.gap = torch.zeros_like(self.planes.block_weights[0])
 
     def step(self, i: int, loss: Tensor, gradient: Tensor) -> None:
         """Move the plane of block i towards that of its loss at the minimum, to where the model's dual is largest."""
@@ -259,8 +246,8 @@ def scales_of(squares: Tensor) -> Tensor:
 
 # Blocks on which the first η is estimated, at most, and those that tell the storage of planes, if η is given.
 _SAMPLE, _FEW = 100, 10
-# Planes are sparse if they then take less than this part of the memory: supports may grow to twice the first ones.
-_SPARSE = 0.5
+# Planes are sparse if they then take less than this part of the memory, since supports grow, and steps take longer.
+_SPARSE = 1 / 3
 # η is multiplied by these after passes whose steps saw a smaller or a larger F than those of the pass before.
 _GROWTH, _FALL = 1.2, 0.7
 # η is at most this, in units of 1/λ, and at least this, in units of the first one.

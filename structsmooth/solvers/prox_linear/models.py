@@ -16,7 +16,7 @@ from structsmooth.problems.derived import ShiftedProblem
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.primal.gradient import GradientState
 from structsmooth.solvers.prox_linear.proximal_dual import BlockStatistics, ProximalDual, linearized
-from structsmooth.solvers.state import PassMemo, empty
+from structsmooth.solvers.state import PassMemo
 from structsmooth.solvers.svrg import SmoothedSolver
 
 
@@ -24,15 +24,13 @@ from structsmooth.solvers.svrg import SmoothedSolver
 class ProxLinearState(GradientState):
     """After iteration k: ``weights`` is w_k, ``step_size`` is η."""
 
+    blocks: BlockStatistics = field(kw_only=True)  # of BCFW
     iteration: int = 0  # k
     objective: float = math.inf  # F(w_k)
     tolerance: float = 0.0  # ε_0
     lipschitz: float = 0.0  # L_0
     mu: float = 0.0  # μ_k
     mapping: float = 0.0  # norm of the gradient mapping ϱ_η(w_{k-1}), with the candidate ŵ_k for the exact minimum
-    statistics: Tensor = field(default_factory=empty)  # of BCFW, with sizes and constants; see BlockStatistics
-    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    constants: Tensor = field(default_factory=empty)
     seen_gap: float = 0.0  # of model k, by the last pass of BCFW
     model_gap: float | None = None  # of model k at ŵ_k, where it has been evaluated
 
@@ -124,7 +122,7 @@ class DualModels(Models):
         """Until the duality gap is small enough, if there is a tolerance."""
         linear = linearized(problem, state.weights)
         dual = ProximalDual(linear, lam, state.step_size, state.weights, self.blocks(problem))
-        point = dual.point(BlockStatistics(state.statistics, state.sizes, state.constants))
+        point = dual.point(state.blocks)
         for _ in range(limits.passes):
             point = dual.ascend(point, rng)
             state.passes += 1
@@ -132,9 +130,7 @@ class DualModels(Models):
                 state.model_gap = dual.gap(point)
                 if state.model_gap <= limits.tolerance:
                     break
-        state.seen_gap = float(point.gap)
-        blocks = point.blocks
-        state.statistics, state.sizes, state.constants = blocks.statistics, blocks.sizes, blocks.constants
+        state.seen_gap, state.blocks = float(point.gap), point.blocks
         return Candidate(point.weights, linear, float(point.value))
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
@@ -183,9 +179,9 @@ class SmoothedModel:
         while made < passes:
             state = solver.advance(self.problem, self.lam, state, rng, budget=1)
             made += 1
-            if tolerance is not None and self.accurate(state.weights, first.smoother, tolerance):
+            if tolerance is not None and self.accurate(state.reached, first.smoother, tolerance):
                 break
-        return self.problem.origin + state.weights, made
+        return self.problem.origin + state.reached, made
 
     def accurate(self, weights: Tensor, smoother: Smoother, tolerance: float) -> bool:
         """Whether the gradient is so small that the smoothed model is within the tolerance of its minimum.

@@ -1,7 +1,7 @@
 """Block-coordinate Frank-Wolfe on problems with affine potentials and a proximal term."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from structsmooth.problems.affine import AffineProblem, flat, shaped
 from structsmooth.problems.base import Problem
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
 from structsmooth.problems.sharding import agreed
-from structsmooth.solvers.state import empty
 
 
 @dataclass(frozen=True)
@@ -21,19 +20,17 @@ class BlockStatistics:
     Answers consist of outputs, whatever the potentials were, so it stays one when the potentials change.
 
     Attributes:
-        statistics: of all blocks, less those of the labels, in the shapes of their batches: end to end, flat.
-        sizes: how many of these numbers are a block's, [blocks]; none as long as it has the labels alone.
+        statistics: of each block, less those of the labels, flat; empty as long as it has the labels alone.
         constants: of the losses less ⟨θ, statistics⟩, summed over the examples of each block, [blocks].
     """
 
-    statistics: Tensor = field(default_factory=empty)
-    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    constants: Tensor = field(default_factory=empty)
+    statistics: tuple[Tensor, ...]
+    constants: Tensor
 
     @classmethod
     def of_labels(cls, weights: Tensor, blocks: int) -> "BlockStatistics":
         """The labels of all blocks, in the dtype and on the device of the weights."""
-        return cls(weights.new_zeros(0), torch.zeros(blocks, dtype=torch.int64), weights.new_zeros(blocks))
+        return cls((weights.new_zeros(0),) * blocks, weights.new_zeros(blocks))
 
 
 @dataclass(frozen=True)
@@ -85,11 +82,11 @@ class ProximalDual:
 
     def point(self, blocks: BlockStatistics) -> ProximalPoint:
         """The point with some statistics, by one pass over the examples without the oracle."""
-        kept, made = len(blocks.sizes), len(self.examples)
+        kept, made = len(blocks.statistics), len(self.examples)
         if kept != made:
             raise ValueError(f"the state has statistics of {kept} blocks, but this batch_size gives {made}")
         slope, constant = torch.zeros_like(self.center), self.center.new_zeros(())
-        for examples, own in zip(self.examples, _split(blocks), strict=True):
+        for examples, own in zip(self.examples, blocks.statistics, strict=True):
             if len(own):
                 batch = self.problem.affine_batch(examples)
                 own_slope, own_constant = batch.plane(shaped(own, tuple(batch.trainable_potentials)))
@@ -101,10 +98,32 @@ class ProximalDual:
 
     def ascend(self, point: ProximalPoint, rng: np.random.Generator) -> ProximalPoint:
         """One step on each block, in random order."""
-        steps = _Steps(self, point)
+        weights, value, gap_of_all = point.weights, point.value, torch.zeros_like(point.value)
+        statistics, constants = [*point.blocks.statistics], point.blocks.constants.clone()
         for i in rng.permutation(len(self.examples)):
-            steps.step(i)
-        return agreed(self.problem, steps.point())
+            examples = self.examples[i]
+            batch = self.problem.affine_batch(examples)
+
+            # Oracle.
+            answer = self.problem.answer(batch, weights, examples, self.problem.smoother)
+            towards = flat(tuple(answer.statistics))
+            own = statistics[i] if len(statistics[i]) else torch.zeros_like(towards)
+
+            # Direction, and the gap between the planes of the block at these weights.
+            slope, constant = batch.plane(shaped(towards - own, tuple(answer.statistics)))
+            rise = answer.constant - constants[i]
+            gap = (rise + constant + slope @ weights) / self.problem.n
+            gap_of_all = gap_of_all + gap
+
+            # Step, to where the dual is largest on the line.
+            curvature = slope @ slope / (self.convexity * self.problem.n**2)
+            size = (gap / curvature).nan_to_num(0.0).clamp(0, 1)  # no direction, no step
+            statistics[i] = torch.lerp(own, towards, size)
+            constants[i] += size * rise
+            weights = weights - size / (self.convexity * self.problem.n) * slope
+            value = value + size * (gap - size / 2 * curvature)
+        blocks = BlockStatistics(tuple(statistics), constants)
+        return agreed(self.problem, ProximalPoint(weights, value, gap_of_all, blocks))
 
     def gap(self, point: ProximalPoint) -> float:
         """The duality gap at the weights of a point, by one oracle call on each example."""
@@ -114,45 +133,6 @@ class ProximalDual:
         """(λ/2)‖w‖² + (1/2η)‖w − z‖², []."""
         distance = (weights - self.center).square().sum()
         return self.lam / 2 * weights.square().sum() + distance / (2 * self.step_size)
-
-
-class _Steps:
-    """Steps on the blocks of a point, which stays as it is."""
-
-    def __init__(self, dual: ProximalDual, start: ProximalPoint) -> None:
-        self.dual, self.weights, self.value = dual, start.weights, start.value
-        self.statistics, self.constants = [*_split(start.blocks)], start.blocks.constants.clone()
-        self.gap = torch.zeros_like(start.value)
-
-    def step(self, i: int) -> None:
-        """Move the statistics of a block towards the answer of the oracle, as far as the dual increases most."""
-        problem, examples = self.dual.problem, self.dual.examples[i]
-        batch = problem.affine_batch(examples)
-        answer = problem.answer(batch, self.weights, examples, problem.smoother)
-        towards = flat(tuple(answer.statistics))
-        own = self.statistics[i] if len(self.statistics[i]) else torch.zeros_like(towards)
-        slope, constant = batch.plane(shaped(towards - own, tuple(answer.statistics)))
-        rise = answer.constant - self.constants[i]
-        gap = (rise + constant + slope @ self.weights) / problem.n
-        curvature = slope @ slope / (self.dual.convexity * problem.n**2)
-        size = (gap / curvature).nan_to_num(0.0).clamp(0, 1)  # no direction, no step
-        self.statistics[i] = torch.lerp(own, towards, size)
-        self.constants[i] += size * rise
-        self.weights = self.weights - size / (self.dual.convexity * problem.n) * slope
-        self.value = self.value + size * (gap - size / 2 * curvature)
-        self.gap = self.gap + gap
-
-    def point(self) -> ProximalPoint:
-        """Where the steps have led."""
-        sizes = torch.tensor([len(own) for own in self.statistics])
-        blocks = BlockStatistics(torch.cat(self.statistics), sizes, self.constants)
-        return ProximalPoint(self.weights, self.value, self.gap, blocks)
-
-
-def _split(blocks: BlockStatistics) -> tuple[Tensor, ...]:
-    """The statistics of each block."""
-    parts: tuple[Tensor, ...] = blocks.statistics.split(blocks.sizes.tolist())
-    return parts
 
 
 def linearized(problem: Problem, weights: Tensor) -> AffineProblem:

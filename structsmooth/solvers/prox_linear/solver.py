@@ -131,8 +131,9 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> ProxLinearState:
         """The given weights and η, and for BCFW the labels."""
-        labels = vars(BlockStatistics.of_labels(weights, len(self.blocks(problem))))
-        return ProxLinearState(weights, step_size, lipschitz=self.lipschitz or 0.0, mu=self.models.first_mu, **labels)
+        labels = BlockStatistics.of_labels(weights, len(self.blocks(problem)))
+        lipschitz = self.lipschitz or 0.0
+        return ProxLinearState(weights, step_size, blocks=labels, lipschitz=lipschitz, mu=self.models.first_mu)
 
     def evaluate(self, problem: Problem, lam: float, state: ProxLinearState) -> FullPass:
         """The pass that gives F, and that the next iteration may begin with."""

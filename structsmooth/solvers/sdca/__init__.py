@@ -25,17 +25,12 @@ from structsmooth.solvers.state import empty
 
 @dataclass
 class ProximalSDCAState(BoundedState):
-    """After pass k; ``weights`` are w_k, or for hinges an average of the prox-centers up to it.
+    """After pass k; ``weights`` are w_k, or for hinges an average of the prox-centers up to it."""
 
-    The point of the smoothed dual is described at :class:`~structsmooth.solvers.sdca.steps.SmoothedIterate`.
-    """
-
+    point: SmoothedIterate = field(kw_only=True)  # its weights are the prox-center z_k
     mu: float = 0.0  # μ_k
     kappa: float = 0.0  # κ
-    statistics: Tensor = field(default_factory=empty)
-    smoothing_offset: Tensor = field(default_factory=empty)
     plane: Tensor = field(default_factory=empty)  # (1/n) Σ B_iᵀ(m_i − ν(y_i)), [dim]
-    center: Tensor = field(default_factory=empty)  # prox-center z_k
 
 
 @dataclass(frozen=True)
@@ -81,14 +76,13 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         weights = first_weights(problem, start.weights if given else start)
         few = estimate_loss_scale(linear, weights, seed, batch_size=1)  # of a few, a tilt may lower the loss below 0
         plane = _slope(problem)
+        statistics = start.point.statistics if given else linear.label_statistics()
         state = ProximalSDCAState(
             weights,
+            point=SmoothedIterate(weights, statistics, weights.new_zeros(linear.blocks)),
             mu=self.mu or _SMOOTHED * few.loss or _SMOOTHED,
             kappa=self.kappa or max(lam, _HELD / (problem.n * few.polyak_step_size)),
-            statistics=linear.unpacked(start.statistics) if given else linear.label_statistics(),
-            smoothing_offset=weights.new_zeros(linear.blocks),
-            plane=plane - linear.dual_weights(start.statistics, 1.0) if given else plane,
-            center=weights,
+            plane=plane - linear.dual_weights(statistics, 1.0) if given else plane,
         )
         return _with_bound(state, problem, lam)
 
@@ -101,15 +95,15 @@ class ProximalSDCA(SmoothingSolver[ProximalSDCAState]):
         new = replace(state, passes=k, mu=state.mu * lower)
         # The offsets of planes are in proportion to μ, but a problem's own smoother stays.
         hinges = isinstance(linear.smoother, Max)
-        smoothing_offset = state.smoothing_offset * lower if hinges else state.smoothing_offset
-        pull, convexity = state.kappa * state.center, lam + state.kappa
-        start = SmoothedIterate((pull - state.plane) / convexity, state.statistics, smoothing_offset)
+        offset = state.point.smoothing_offset * lower if hinges else state.point.smoothing_offset
+        pull, convexity = state.kappa * state.point.weights, lam + state.kappa
+        start = SmoothedIterate((pull - state.plane) / convexity, state.point.statistics, offset)
         order = torch.from_numpy(rng.permutation(linear.blocks))
         smoother = linear.effective_smoother(self.smoother(new))
-        point = agreed(linear, epoch(linear, start, order, lam=convexity, smoother=smoother))
-        new.statistics, new.smoothing_offset, new.center = point.statistics, point.smoothing_offset, point.weights
-        new.plane = pull - convexity * point.weights
-        new.weights = torch.lerp(state.weights, new.center, newest_weight(k, ONE_A_PASS)) if hinges else new.center
+        new.point = agreed(linear, epoch(linear, start, order, lam=convexity, smoother=smoother))
+        center = new.point.weights
+        new.plane = pull - convexity * center
+        new.weights = torch.lerp(state.weights, center, newest_weight(k, ONE_A_PASS)) if hinges else center
         return _with_bound(new, problem, lam)
 
     def smoother(self, state: ProximalSDCAState) -> Smoother:
@@ -134,9 +128,10 @@ def _with_bound(state: ProximalSDCAState, problem: Problem, lam: float) -> Proxi
     """
     if lam > 0:
         linear = _linear(problem)
-        cost = linear.expected_cost(state.statistics) + (problem.constant if isinstance(problem, TiltedProblem) else 0)
+        point, tilt = state.point, problem.constant if isinstance(problem, TiltedProblem) else 0
+        cost = linear.expected_cost(point.statistics) + tilt
         if not isinstance(linear.smoother, Max):
-            cost += float(linear.block_weights.to(state.smoothing_offset) @ state.smoothing_offset)
+            cost += float(linear.block_weights.to(point.smoothing_offset) @ point.smoothing_offset)
         state.raise_bound(DualPoint(state.plane, cost), lam)
     return state
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.threads import on_threads
+from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData, smoothing
 from structsmooth.problems.linear.chain.problem import ChainProblem
@@ -20,8 +21,24 @@ _LEAST_SCALE = 1e-3
 
 
 @epoch.register
-def _(
-    problem: ChainProblem,
+def _(problem: ChainProblem, w: Tensor, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+    """The steps of the plain loop, compiled for steps of one example, also on several threads."""
+    return _epoch(problem, problem.data, None, w, order, **settings)
+
+
+@epoch.register
+def _(problem: DifferenceProblem, w: Tensor, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+    """The steps of the plain loop on partial labels of chains, compiled for steps of one example."""
+    whole, agreeing = problem.problem, problem.agreeing
+    if isinstance(whole, ChainProblem) and isinstance(agreeing, ChainProblem):
+        return _epoch(problem, whole.data, agreeing.data, w, order, **settings)
+    return epoch.dispatch(object)(problem, w, order, **settings)
+
+
+def _epoch(
+    problem: Problem,
+    data: ChainData,
+    agreeing: ChainData | None,
     w: Tensor,
     order: Tensor,
     *,
@@ -31,57 +48,25 @@ def _(
     averaging_weights: Tensor,
     threads: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """The steps of the plain loop, compiled for steps of one example, also on several threads."""
-    data = problem.data
-    order, w = data.checked_order(order), data.checked_vector("w", w).clone()
+    """The steps on the outputs of chains, and for partial labels on those that agree with them, too."""
     problem.check_threads(threads)
+    order, w = data.checked_order(order), data.checked_vector("w", w)
+    rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
     if order.shape[1] > 1:
-        rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
         settings = {**rates, "lam": lam, "smoother": smoother, "threads": threads}
         return epoch.dispatch(object)(problem, w, order, **settings)
     from structsmooth.solvers.sgd import compiled_chain
 
-    order = order[:, 0]
-    problem.oracle_calls += len(order)
+    order, w = order[:, 0], w.clone()
+    problem.oracle_calls += problem.inferences(order)
     total = torch.zeros_like(w)
-    rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
     steps = [checked(name, rate, torch.float64, len(order)) for name, rate in rates.items()]
     if threads > 1:
         _on_threads(data, w, total, order, *steps, lam=float(lam), smoother=smoother, threads=threads)
         return w, total
-    iterate = (data.arrays, None, data.matrix(w), data.matrix(total), smoothing(smoother))
+    chains = (data.arrays, None if agreeing is None else agreeing.arrays)
+    iterate = (*chains, data.matrix(w), data.matrix(total), smoothing(smoother))
     compiled_chain.sgd_epoch(order.numpy(), *iterate, float(lam), *(rate.numpy() for rate in steps))
-    return w, total
-
-
-@epoch.register
-def _(
-    problem: DifferenceProblem,
-    w: Tensor,
-    order: Tensor,
-    *,
-    step_sizes: Tensor,
-    lam: float,
-    smoother: Smoother,
-    averaging_weights: Tensor,
-    threads: int = 1,
-) -> tuple[Tensor, Tensor]:
-    """The steps of the plain loop on partial labels of chains, compiled for steps of one example."""
-    both = (problem.problem, problem.agreeing)
-    chains = [own.data for own in both if isinstance(own, ChainProblem)]
-    if len(chains) < 2 or order.shape[1] > 1 or threads > 1:
-        rates = {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
-        settings = {**rates, "lam": lam, "smoother": smoother, "threads": threads}
-        return epoch.dispatch(object)(problem, w, order, **settings)
-    from structsmooth.solvers.sgd import compiled_chain
-
-    data, agreeing = chains
-    order, w = data.checked_order(order)[:, 0], data.checked_vector("w", w).clone()
-    total, rates = torch.zeros_like(w), {"step_sizes": step_sizes, "averaging_weights": averaging_weights}
-    steps = [checked(name, rate, torch.float64, len(order)) for name, rate in rates.items()]
-    iterate = (data.arrays, agreeing.arrays, data.matrix(w), data.matrix(total), smoothing(smoother))
-    compiled_chain.sgd_epoch(order.numpy(), *iterate, float(lam), *(rate.numpy() for rate in steps))
-    problem.oracle_calls += 2 * len(order)
     return w, total
 
 

@@ -1,21 +1,18 @@
 """Stochastic variance-reduced gradient on a smoothed objective."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
-from structsmooth.solvers.averaging import newest_weight
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
-from structsmooth.solvers.state import empty
 from structsmooth.solvers.step_control import StepControl
 from structsmooth.solvers.svrg import fused_chain  # noqa: F401 - it registers its loop
 from structsmooth.solvers.svrg.steps import epoch
@@ -23,9 +20,9 @@ from structsmooth.solvers.svrg.steps import epoch
 
 @dataclass
 class SmoothedState(GradientState):
-    """Adds the value of the smoothed objective, or of the inner problem, where the last epoch started."""
+    """State of a solver by SVRG epochs: the full pass that evaluates ``weights`` is the snapshot of the next one."""
 
-    epoch_start: float = math.inf
+    epoch_start: float = math.inf  # value of what the last epoch minimized, where the epoch started
 
 
 S = TypeVar("S", bound=SmoothedState)
@@ -33,7 +30,11 @@ S = TypeVar("S", bound=SmoothedState)
 
 @dataclass(frozen=True)
 class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
-    """A solver of smoothed objectives by SVRG epochs."""
+    """A solver of smoothed objectives by SVRG epochs.
+
+    A pass takes two oracle calls on each example: one in a step, and one in the full pass at the weights after it,
+    which both evaluates them and is the snapshot of the next epoch.
+    """
 
     mu: Positive | None = None
 
@@ -43,21 +44,21 @@ class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
         """Two passes in a row that do not decrease what they work on halve the step size too."""
         return StepControl(self, problem, lam, patience=2)
 
-    def epoch_objective(self, state: S, full: FullPass, lam: float) -> float:
-        """What an epoch minimizes, at the weights of ``full``: F_μ."""
-        return full.smoothed_loss + lam / 2 * float(full.weights.square().sum())
+    def stalled(self, state: S, full: FullPass, lam: float) -> bool:
+        """Whether the last epoch ended no lower than it started."""
+        return self.epoch_objective(state, state.reached, full, lam) >= state.epoch_start
 
+    def epoch_objective(self, state: S, w: Tensor, full: FullPass, lam: float) -> float:
+        """What an epoch minimizes, at ``w``: F_μ, by the tangent of the smoothed loss at the weights of ``full``.
 
-@dataclass
-class SVRGState(SmoothedState):
-    """Adds where the next epoch starts, and the value where the one before the last did; ``weights`` are an average."""
-
-    iterate: Tensor = field(default_factory=empty)
-    previous_start: float = math.inf
+        It is the value itself at these weights, and elsewhere no more than that, since the loss is convex.
+        """
+        smoothed_loss = full.smoothed_loss + float(full.gradient @ (w - full.weights))
+        return smoothed_loss + lam / 2 * float(w.square().sum())
 
 
 @dataclass(frozen=True)
-class SVRG(SmoothedSolver[SVRGState]):
+class SVRG(SmoothedSolver[SmoothedState]):
     """SVRG (Johnson and Zhang 2013) on the objective smoothed by a constant μ.
 
     An epoch is a full pass, then one pass of stochastic steps that starts from its weights. The smoothed objective is
@@ -65,46 +66,33 @@ class SVRG(SmoothedSolver[SVRGState]):
 
     Args:
         mu: level of smoothing μ. If not given, 0.03.
-        restart: where the next epoch starts: ``"last"`` for the last iterate, with a weighted average of the means of
-            the epochs as weights, see :func:`~structsmooth.solvers.averaging.newest_weight`; ``"average"`` for the
-            mean of the iterates of the epoch, which are then the weights. This is the form that Pillutla et al. (2019)
-            compare with; its full passes also are evaluations.
+        restart: the weights after an epoch, where the next one starts: ``"last"`` for the last iterate, or
+            ``"average"`` for the mean of its iterates, the form that Pillutla et al. (2019) compare with.
     """
 
     restart: Literal["last", "average"] = "last"
 
-    state_type = SVRGState
+    state_type = SmoothedState
 
-    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SVRGState:
+    def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SmoothedState:
         """The given weights."""
         # Longer steps would diverge on the regularizer alone.
-        return SVRGState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size, iterate=weights)
+        return SmoothedState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size)
 
     def advance(
-        self, problem: Problem, lam: float, state: SVRGState, rng: np.random.Generator, budget: int
-    ) -> SVRGState:
+        self, problem: Problem, lam: float, state: SmoothedState, rng: np.random.Generator, budget: int
+    ) -> SmoothedState:
         """One epoch, whose snapshot is where the epoch before it ended."""
-        new = replace(state, passes=state.passes + 1, previous_start=state.epoch_start)
-        snapshot = state.memo.full_pass(problem, state.iterate, self.smoother(state))
-        new.observe(snapshot, lam)
-        new.epoch_start = self.epoch_objective(new, snapshot, lam)
+        snapshot = state.memo.full_pass(problem, state.weights, self.smoother(state))
         order = self.order(problem, rng)
         last, mean = agreed(problem, epoch(problem, snapshot, order, step_size=state.step_size, lam=lam))
-        if self.restart == "average":
-            new.iterate = new.weights = mean
-            return new
-        new.iterate = last
-        new.weights = torch.lerp(state.weights, mean, newest_weight(new.passes))
-        return new
+        return replace(
+            state,
+            weights=mean if self.restart == "average" else last,
+            passes=state.passes + 1,
+            epoch_start=self.epoch_objective(state, state.weights, snapshot, lam),
+        )
 
-    def restarted(self, state: SVRGState) -> SVRGState:
-        """From the average: the last iterate may be where the explosion began."""
-        return replace(state, iterate=state.weights, epoch_start=math.inf)
-
-    def stalled(self, state: SVRGState, full: FullPass, lam: float) -> bool:
-        """Whether the epoch before the last ended no lower than it started."""
-        return state.epoch_start >= state.previous_start
-
-    def smoother(self, state: SVRGState) -> Smoother:
+    def smoother(self, state: SmoothedState) -> Smoother:
         """Smoothing by the constant μ."""
         return self.smooth(self.mu or 0.03)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import singledispatch
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,31 +60,13 @@ def _(
     strength = lam + kappa
     moved = problem.origin if center is None or not strength else problem.origin + kappa / strength * center
     start = replace(snapshot, weights=problem.origin + snapshot.weights)
-    result = epoch(
-        problem.problem,
-        start,
-        order,
-        step_size=step_size,
-        lam=0.0,
-        kappa=strength,
-        center=moved,
-    )
+    result = epoch(problem.problem, start, order, step_size=step_size, lam=0.0, kappa=strength, center=moved)
     last, mean = agreed(problem.problem, result)
     return last - problem.origin, mean - problem.origin
 
 
 @epoch.register
-def _(
-    problem: TiltedProblem,
-    snapshot: FullPass,
-    order: Tensor,
-    *,
-    step_size: float,
-    lam: float,
-    kappa: float = 0.0,
-    center: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+def _(problem: TiltedProblem, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
     """The steps on the problem that is tilted: the gradient of the snapshot has the slope already."""
-    settings = {"step_size": step_size, "lam": lam, "kappa": kappa}
-    result: tuple[Tensor, Tensor] = epoch(problem.problem, snapshot, order, center=center, **settings)
+    result: tuple[Tensor, Tensor] = epoch(problem.problem, snapshot, order, **settings)
     return result

@@ -1,6 +1,6 @@
 """Deformable trees: nodes of a tree at positions of a grid, each held near its parent by springs."""
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,7 +9,6 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.deformable_tree import operators
-from structsmooth.structures.transforms import in_transform
 from structsmooth.structures.tree import check_parents
 
 
@@ -111,16 +110,19 @@ class DeformableTree(Structure):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN and +inf and, but at roots, for weights that are -inf or negative at squares."""
-        if name == "unary":
-            checks.require_below_infinity(name, self.unary)
+        super().check_values(name)
+        if name == "unary" or not self.deformation.numel():
             return
-        used = self.deformation[..., self._hangs, :]
-        checks.require_below_infinity(name, used, shared=used.dim() == 2)
-        if used.numel() and not bool(used.amin() > -torch.inf):
+        used = self.used_scores(name)
+        if not bool(used.amin() > -torch.inf):
             raise ValueError("deformation must be finite, got -inf: forbid positions by unary scores")
-        if used.numel() and not bool(used[..., 1::2].amin() >= 0):
-            least = float(used[..., 1::2].amin())
+        least = float(used.detach()[..., 1::2].amin())
+        if least < 0:
             raise ValueError(f"deformation must have weights of dx² and dy² that are not negative, got {least:g}")
+
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, and weights that are zero at roots."""
+        return self.unary if name == "unary" else torch.where(self._hangs.unsqueeze(-1), self.deformation, 0.0)
 
     def batched(self) -> "DeformableTree":
         """The same trees, with weights for each example."""
@@ -135,7 +137,9 @@ class DeformableTree(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the placements ``y`` [B, N]: [B], differentiable."""
-        return self._scores(*self._accumulated(), self.checked_labels(y).unsqueeze(1)).squeeze(1)
+        y, (unary, deformation) = self.checked_labels(y), self._accumulated()
+        positions = unary.flatten(2).gather(2, y.unsqueeze(-1)).double().sum((1, 2))
+        return (positions - (deformation * self._displacements(y)).sum((1, 2))).to(unary.dtype)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of positions [B, N, H, W], and −(dx, dx², dy, dy²) of each node, [B, N, 4], zero at roots."""
@@ -149,17 +153,13 @@ class DeformableTree(Structure):
 
         Values are -inf, and positions 0, where fewer than k placements have a finite score.
         """
-        unary, deformation = self._accumulated()
-        values, y = operators.top_k(unary, deformation, self.anchors, self.parents, check_k(k))
-        if in_transform() or (torch.is_grad_enabled() and (unary.requires_grad or deformation.requires_grad)):
-            # The same values as without gradients, to the last digit, with the gradients of scores.
-            scores = self._scores(unary, deformation, y)
-            values = values.detach() + torch.where(values > -torch.inf, scores - scores.detach(), 0.0)
-        return sorted_downwards(values, y) if k > 1 else (values, y)
+        found = operators.top_k(*self._accumulated(), self.anchors, self.parents, check_k(k))
+        return self.with_gradients(*sorted_downwards(*found))
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, H, W] of a placement with v at each position (Definition 13)."""
-        return cast(Tensor, operators.max_marginals(*self._accumulated(), self.anchors, self.parents))
+        values: Tensor = operators.max_marginals(*self._accumulated(), self.anchors, self.parents)
+        return values.view(self.unary.shape)
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Positions as classes, row by row."""
@@ -176,12 +176,6 @@ class DeformableTree(Structure):
             checks.require_labels(y, self.unary.shape[2] * self.unary.shape[3])
         return y.to(torch.int64)
 
-    def _scores(self, unary: Tensor, deformation: Tensor, y: Tensor) -> Tensor:
-        """Scores [B, k] of placements [B, k, N], summed in float64."""
-        positions = unary.flatten(2).gather(2, y.mT).double().sum(1)
-        springs = deformation.unsqueeze(1) * self._displacements(y)
-        return (positions - springs.sum((2, 3))).to(unary.dtype)
-
     def _displacements(self, y: Tensor) -> Tensor:
         """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""
         places = self.coordinates(y).double()
@@ -191,9 +185,8 @@ class DeformableTree(Structure):
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores, and weights for each example, in the dtype that sums use; zero weights at roots."""
-        unary, deformation = widened_pair(self.unary, self.deformation)
-        used = torch.where(self._hangs.unsqueeze(-1), deformation, 0.0)
-        return unary, used.expand(len(unary), -1, -1)
+        unary, deformation = widened_pair(self.unary, self.used_scores("deformation"))
+        return unary, deformation.expand(len(unary), -1, -1)
 
     def _rows(self) -> tuple[str, ...]:
         return super()._rows() if self.deformation.dim() == 3 else ("unary", *self.row_names)

@@ -4,84 +4,59 @@ Scores are float64: unary [B, N, S] and pairwise [B, E, S, S], with zeros where 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures.factor_graph.branching import Branching
-from structsmooth.structures.factor_graph.elimination import Elimination
-from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, tree, turned
-from structsmooth.structures.factor_graph.min_fill import min_fill_order
+from structsmooth.structures.base import Structure
+from structsmooth.structures.factor_graph.branching import Searched
+from structsmooth.structures.factor_graph.elimination import Edges, Eliminated, Elimination
+from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, turned
+from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
 from structsmooth.structures.tree import Tree
 
 Rows = Tensor | slice  # of some examples
+# The structure whose oracles are those of some examples, from their scores.
+Bind = Callable[[Tensor, Tensor], Structure]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What exact inference may take; see :class:`~structsmooth.FactorGraph`."""
 
     max_table: int
     max_sets: int
 
 
-class Method(Protocol):
-    """Exact oracles of some examples."""
-
-    def top_k(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Values [B, k] and outputs [B, k, N]."""
-
-    def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """Log-partition function [B]."""
-
-    def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """Marginals [B, N, S] and [B, E, S, S]."""
-
-    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """Entropy [B], without large sums that cancel; 0 without any output."""
-
-    def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """Max-marginals [B, N, S]."""
-
-    def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
-        """Samples [B, n, N] at uniform numbers."""
-
-
 class Group(NamedTuple):
     """Examples that are solved together."""
 
     rows: Tensor
-    method: Method
+    bind: Bind
 
 
-@dataclass(frozen=True)
-class Forests:
-    """Forests, of any shapes, are trees in another notation."""
+class Forests(Tree):
+    """Forests, of any shapes, which are trees in another notation."""
 
-    layout: Layout
-    forest: Forest
+    def __init__(self, unary: Tensor, pairwise: Tensor, layout: Layout, forest: Forest) -> None:
+        self.layout, self.forest = layout, forest
+        tables = unary.new_zeros(*unary.shape, unary.shape[-1])  # of each node and its parent
+        if pairwise.shape[1]:
+            index = forest.above[:, :, None, None].expand(-1, -1, *pairwise.shape[2:])
+            tables = turned(pairwise, forest.flipped).gather(1, index)
+        super().__init__(unary, tables, forest.parents, layout.node_mask, validate_args=False)
 
-    def top_k(self, unary: Tensor, pairwise: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """By dynamic programming."""
-        return self._tree(unary, pairwise).topk(k)
-
-    def logsumexp(self, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """By dynamic programming."""
-        return self._tree(unary, pairwise).logsumexp()
-
-    def marginals(self, unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-        """By dynamic programming."""
-        node, by_child = self._tree(unary, pairwise).marginals()
-        index = self.forest.below[:, :, None, None].expand_as(pairwise)
+    def marginals(self) -> tuple[Tensor, Tensor]:
+        """Marginals [B, N, S] and [B, E, S, S]."""
+        node, by_child = super().marginals()
+        index = self.forest.below[:, :, None, None].expand(-1, -1, *by_child.shape[2:])
         edge = turned(by_child.gather(1, index), self.forest.flipped)
         return node, torch.where(self.layout.edge_mask[:, :, None, None], edge, 0.0)
 
-    def entropy(self, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """Those of the pairs, less those of the nodes but for one in each."""
-        node, edge = self.marginals(unary, pairwise)
+    def entropy(self) -> Tensor:
+        """Entropies of the pairs, less those of the nodes but for one in each: no large sums that cancel."""
+        node, edge = self.marginals()
         real = self.layout.edge_mask.unsqueeze(-1)
         ends = torch.where(real, self.layout.edges, 0).flatten(1)
         degrees = torch.zeros_like(node[..., 0]).scatter_add(1, ends, real.expand(-1, -1, 2).flatten(1).to(node))
@@ -89,33 +64,17 @@ class Forests:
         of_edges: Tensor = torch.special.entr(edge).sum((1, 2, 3))
         return of_edges - ((degrees - 1) * of_nodes).sum(1)
 
-    def max_marginals(self, unary: Tensor, pairwise: Tensor) -> Tensor:
-        """By dynamic programming."""
-        return self._tree(unary, pairwise).max_marginals()
-
-    def sample(self, unary: Tensor, pairwise: Tensor, uniform: Tensor) -> Tensor:
-        """By dynamic programming."""
-        return self._tree(unary, pairwise).inverse_cdf(uniform)
-
-    def _tree(self, unary: Tensor, pairwise: Tensor) -> Tree:
-        return tree(unary, pairwise, self.forest, self.layout.node_mask)
-
 
 def groups(layout: Layout, sizes: tuple[int, ...], limits: Limits) -> list[Group]:
     """The examples, whose nodes have ``sizes`` states, by the way in which they are solved."""
     as_forests = forest(layout)
-    others = [
-        Group(rows, _by_size(nodes, edges, sizes, limits))
-        for rows, (nodes, edges) in _alike(layout, ~as_forests.is_forest)
-    ]
-    chosen = [_forests(layout, as_forests), *others]
-    return [group for group in chosen if len(group.rows)] or chosen[:1]
-
-
-def eliminations(layout: Layout, sizes: tuple[int, ...]) -> list[tuple[Tensor, Elimination]]:
-    """Elimination for all examples, forests too, whose treewidth is 1."""
-    everything = torch.ones(len(layout.edges), dtype=torch.bool)
-    return [(rows, Elimination(*graph, sizes)) for rows, graph in _alike(layout, everything)]
+    rows = as_forests.is_forest.nonzero()[:, 0]
+    trees = partial(Forests, layout=layout.rows(rows), forest=Forest(*(tensor[rows] for tensor in as_forests)))
+    alike: dict[Graph, list[int]] = {}
+    for b in (~as_forests.is_forest).nonzero()[:, 0].tolist():
+        alike.setdefault(layout.graph(b), []).append(b)
+    others = [Group(torch.tensor(own), _by_size(*graph, sizes, limits)) for graph, own in alike.items()]
+    return [Group(rows, trees), *others] if len(rows) or not others else others
 
 
 def sizes_of(unary: Tensor) -> tuple[int, ...]:
@@ -127,32 +86,26 @@ def sizes_of(unary: Tensor) -> tuple[int, ...]:
     return tuple(used.amax(1).clamp_min(1).tolist())
 
 
-def _alike(layout: Layout, chosen: Tensor) -> list[tuple[Tensor, Graph]]:
-    """The chosen examples by their graphs."""
-    alike: dict[Graph, list[int]] = {}
-    for b in chosen.nonzero()[:, 0].tolist():
-        alike.setdefault(layout.graph(b), []).append(b)
-    return [(torch.tensor(examples), graph) for graph, examples in alike.items()]
-
-
-def _forests(layout: Layout, as_forests: Forest) -> Group:
-    rows = as_forests.is_forest.nonzero()[:, 0]
-    return Group(rows, Forests(layout.rows(rows), Forest(*(tensor[rows] for tensor in as_forests))))
-
-
 @lru_cache(maxsize=1024)
-def _by_size(
-    nodes: tuple[int, ...], edges: tuple[tuple[int, int] | None, ...], sizes: tuple[int, ...], limits: Limits
-) -> Method:
+def _by_size(nodes: Scope, edges: Edges, sizes: tuple[int, ...], limits: Limits) -> Bind:
     """Elimination where its largest table is small enough, search elsewhere."""
-    order = min_fill_order(nodes, edges, sizes, limits.max_table)
-    return Elimination(nodes, edges, sizes) if order else Branching(nodes, edges, limits.max_sets)
+    if min_fill_order(nodes, edges, sizes, limits.max_table):
+        return partial(Eliminated, plan=Elimination(nodes, edges, sizes))
+    return partial(Searched, nodes=nodes, edges=edges, max_sets=limits.max_sets)
 
 
-def solved(chosen: list[Group], run: Callable[[Method, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """Answers for all examples: ``run`` is called with a method and its rows."""
-    if len(chosen) == 1:
-        return run(chosen[0].method, slice(None))
-    answers = [run(method, rows) for rows, method in chosen]
-    order = torch.cat([rows for rows, _ in chosen]).argsort()
-    return tuple(torch.cat(parts)[order] for parts in zip(*answers, strict=True))
+class Exact(NamedTuple):
+    """The examples of a batch, with how they are solved."""
+
+    scores: tuple[Tensor, Tensor]
+    layout: Layout
+    groups: list[Group]
+
+    def solved(self, run: Callable[[Structure, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Answers for all examples: ``run`` is called with structures and their rows."""
+        if len(self.groups) == 1:
+            return run(self.groups[0].bind(*self.scores), slice(None))
+        unary, pairwise = self.scores
+        answers = [run(bind(unary[rows], pairwise[rows]), rows) for rows, bind in self.groups]
+        order = torch.cat([rows for rows, _ in self.groups]).argsort()
+        return tuple(torch.cat(parts)[order] for parts in zip(*answers, strict=True))

@@ -15,33 +15,13 @@ Shapes, beside those of the graph: F factors of Q states, M places in all, P rea
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from structsmooth.structures import checks
-from structsmooth.structures.factor_graph.layout import Layout
-
-
-class Expanded(NamedTuple):
-    """A pairwise graph: potentials, and a layout in its three tensors."""
-
-    unary: Tensor  # [B, N, S]
-    pairwise: Tensor  # [B, E, S, S]
-    edges: Tensor  # [B, E, 2]
-    node_mask: Tensor  # [B, N]
-    edge_mask: Tensor  # [B, E]
-
-    def in_float64(self) -> tuple[Tensor, Tensor, Layout]:
-        """Potentials in float64, zero where there is no node or edge, and the layout."""
-        node, edge = self.node_mask.unsqueeze(-1), self.edge_mask[:, :, None, None]
-        return (
-            torch.where(node, self.unary.double(), 0.0),
-            torch.where(edge, self.pairwise.double(), 0.0),
-            Layout(self.edges, self.node_mask, self.edge_mask),
-        )
+from structsmooth.structures.factor_graph.layout import Expanded
 
 
 @dataclass

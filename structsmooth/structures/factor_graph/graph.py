@@ -10,9 +10,9 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.factor_graph import forms, operators
 from structsmooth.structures.factor_graph.binding import bind
-from structsmooth.structures.factor_graph.expansion import Automata, Expanded
+from structsmooth.structures.factor_graph.expansion import Automata
 from structsmooth.structures.factor_graph.factors import Factor
-from structsmooth.structures.factor_graph.layout import Layout, check_edges, checked
+from structsmooth.structures.factor_graph.layout import Expanded, Layout, check_edges, checked, joint_states, score
 from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
 
@@ -119,19 +119,13 @@ class FactorGraph(Structure):
         if "factors" in self.potential_names:
             self._automata.check_scores(self.potentials[2], self.unary)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf among the scores of nodes, edges or factors that examples have."""
+    def used_scores(self, name: str) -> Tensor:
+        """Scores of nodes [B, N, S], edges [B, E, S, S] or factors [B, F, Q], zero where examples have none."""
         if name == "unary":
-            checks.require_below_infinity(name, self.unary, lambda: checks.inside(self.node_mask, self.unary))
-        elif name == "pairwise":
-            shared = forms.is_shared(self.pairwise, self.edge_mask)
-            checks.require_below_infinity(
-                name, self.pairwise, lambda: checks.inside(self.edge_mask, self._tables), shared=shared
-            )
-        else:
-            checks.require_below_infinity(
-                name, self._final_scores, lambda: checks.inside(self._automata.possible(), self._final_scores)
-            )
+            return checks.inside(self.node_mask, self.unary)
+        if name == "pairwise":
+            return checks.inside(self.edge_mask, self._tables)
+        return checks.inside(self._automata.possible(), self._final_scores)
 
     @property
     def lengths(self) -> Tensor:
@@ -150,10 +144,7 @@ class FactorGraph(Structure):
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""
         y = self.checked_labels(y)
-        unary, pairwise = self._accumulated()
-        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
-        edges = pairwise.flatten(2).gather(2, self._joint(y).unsqueeze(-1)).squeeze(-1)
-        total = torch.where(self.node_mask, nodes, 0.0).sum(1) + torch.where(self.edge_mask, edges, 0.0).sum(1)
+        total = score(*self._accumulated(), self._layout, y)
         return total if self.factors is None else total + self._automata.score(self._final_scores, y)
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
@@ -164,7 +155,11 @@ class FactorGraph(Structure):
         y = self.checked_labels(y)
         unary, states = self._accumulated()[0], self.unary.shape[-1]
         nodes = torch.nn.functional.one_hot(y, states).to(unary.dtype)
-        edges = torch.nn.functional.one_hot(self._joint(y), states**2).to(unary.dtype).unflatten(-1, (states, states))
+        edges = (
+            torch.nn.functional.one_hot(joint_states(y, self._layout, states), states**2)
+            .to(unary.dtype)
+            .unflatten(-1, (states, states))
+        )
         nodes, edges = nodes * self.node_mask.unsqueeze(-1), edges * self.edge_mask[:, :, None, None]
         return (nodes, edges) if self.factors is None else (nodes, edges, self._automata.parts(y, unary.dtype))
 
@@ -178,7 +173,7 @@ class FactorGraph(Structure):
         """
         k = check_k(k)
         values, y = operators.top_k(*self._expanded, k, self.max_table, self.max_sets)
-        return values, y[..., : self.unary.shape[1]]
+        return self.with_gradients(values, y[..., : self.unary.shape[1]])
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable.
@@ -273,8 +268,9 @@ class FactorGraph(Structure):
     @property
     def _expanded(self) -> Expanded:
         """The pairwise graph that oracles solve, in the dtype that sums use: with factors, one with more nodes."""
-        own = Expanded(*self._accumulated(), *self._layout)
-        return own if self.factors is None else self._automata.expanded(own, self._final_scores)
+        sound = self.without_wrong()
+        own = Expanded(*sound._accumulated(), *sound._layout)
+        return own if sound.factors is None else sound._automata.expanded(own, sound._final_scores)
 
     def _contracted(self, node: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
         """Distributions of the parts of this graph, given those of nodes and edges of the expanded one."""
@@ -282,10 +278,6 @@ class FactorGraph(Structure):
             return node, edge
         (_, nodes, states), edges = self.unary.shape, self.edges.shape[-2]
         return node[:, :nodes, :states], edge[:, :edges, :states, :states], self._automata.final(node, edge)
-
-    def _joint(self, y: Tensor) -> Tensor:
-        """Joint states at the edges [B, E]."""
-        return operators.pairs(y, self._layout.edges, self.edge_mask, self.unary.shape[-1])
 
     def _scores(self) -> tuple[Tensor, Tensor, Layout]:
         """Scores of the expanded graph in float64, zero where there is no node or edge, and its layout."""

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.tree import Tree
 
 # Nodes of an example, and the ends of its edges.
 Graph = tuple[tuple[int, ...], tuple[tuple[int, int] | None, ...]]
@@ -29,6 +28,38 @@ class Layout(NamedTuple):
         nodes = self.node_mask[example].nonzero()[:, 0].tolist()
         pairs = zip(self.edges[example].tolist(), self.edge_mask[example].tolist(), strict=True)
         return tuple(nodes), tuple((a, b) if real else None for (a, b), real in pairs)
+
+
+class Expanded(NamedTuple):
+    """A pairwise graph: potentials, and a layout in its three tensors."""
+
+    unary: Tensor  # [B, N, S]
+    pairwise: Tensor  # [B, E, S, S]
+    edges: Tensor  # [B, E, 2]
+    node_mask: Tensor  # [B, N]
+    edge_mask: Tensor  # [B, E]
+
+    def in_float64(self) -> tuple[Tensor, Tensor, Layout]:
+        """Potentials in float64, zero where there is no node or edge, and the layout, on whose device they are."""
+        unary, pairwise = (scores.to(self.edges.device, torch.float64) for scores in (self.unary, self.pairwise))
+        node, edge = self.node_mask.unsqueeze(-1), self.edge_mask[:, :, None, None]
+        layout = Layout(self.edges, self.node_mask, self.edge_mask)
+        return torch.where(node, unary, 0.0), torch.where(edge, pairwise, 0.0), layout
+
+
+def joint_states(y: Tensor, layout: Layout, states: int) -> Tensor:
+    """Joint states S y_a + y_b [B, E] at the edges, for labels [B, N]; 0 where there is no edge."""
+    ends = torch.where(layout.edge_mask.unsqueeze(-1), layout.edges, 0)
+    first, second = (y.gather(1, own) for own in ends.unbind(-1))
+    return torch.where(layout.edge_mask, states * first + second, 0)
+
+
+def score(unary: Tensor, pairwise: Tensor, layout: Layout, y: Tensor) -> Tensor:
+    """Sums [B] of the scores of labels [B, N] and of their pairs at the edges."""
+    pairs = joint_states(y, layout, unary.shape[-1])
+    nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
+    edges = pairwise.flatten(2).gather(2, pairs.unsqueeze(-1)).squeeze(-1)
+    return torch.where(layout.node_mask, nodes, 0.0).sum(1) + torch.where(layout.edge_mask, edges, 0.0).sum(1)
 
 
 class Forest(NamedTuple):
@@ -87,16 +118,6 @@ def colors(layout: Layout) -> Tensor:
         chosen = left & (rank > highest)
         color, left, round_ = torch.where(chosen, round_, color), left & ~chosen, round_ + 1
     return color
-
-
-def tree(unary: Tensor, pairwise: Tensor, as_forest: Forest, node_mask: Tensor) -> Tree:
-    """The graphs as trees, with a table [B, N, S, S] for each node and its parent."""
-    if pairwise.shape[1]:
-        index = as_forest.above[:, :, None, None].expand(-1, -1, *pairwise.shape[2:])
-        tables = turned(pairwise, as_forest.flipped).gather(1, index)
-    else:
-        tables = unary.new_zeros(*unary.shape, unary.shape[-1])
-    return Tree(unary, tables, as_forest.parents, node_mask, validate_args=False)
 
 
 def turned(pairwise: Tensor, flipped: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
-from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, tree, turned
+from structsmooth.structures.factor_graph.exact import Forests
+from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, turned
 from structsmooth.structures.factor_graph.messages import Marginals, Messages, Search, with_penalties
 
 RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
@@ -202,7 +203,7 @@ def _by_program(problem: Messages) -> Solution:
 def _by_tree(problem: Messages) -> Solution:
     """Dynamic programming: outputs alone are optimal."""
     as_forest = forest(problem.layout)
-    _, y = tree(problem.unary, problem.pairwise, as_forest, problem.layout.node_mask).max()
+    _, y = Forests(problem.unary, problem.pairwise, problem.layout, as_forest).max()
     return problem.vertex(y), forest_messages(problem, as_forest)
 
 

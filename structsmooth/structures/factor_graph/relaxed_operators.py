@@ -9,7 +9,8 @@ from typing import Any, Sequence, cast  # noqa: UP035 - torch 2.5 infers no sche
 import torch
 from torch import Tensor
 
-from structsmooth.structures.factor_graph.expansion import Automata, Expanded
+from structsmooth.structures.factor_graph.expansion import Automata
+from structsmooth.structures.factor_graph.layout import Expanded
 from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.relaxation import RelaxationMethod, relax

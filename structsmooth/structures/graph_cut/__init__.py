@@ -81,9 +81,8 @@ class BinaryGraph(Structure):
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for NaN or +inf, scores out of range, or pairwise scores that are not supermodular."""
-        scores = getattr(self, name)
-        checks.require_below_infinity(name, scores)
-        _check_range(name, scores)
+        super().check_values(name)
+        _check_range(name, getattr(self, name))
         if name == "pairwise":
             _check_supermodular(self.pairwise)
 
@@ -110,9 +109,7 @@ class BinaryGraph(Structure):
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
-        k = check_k(k)
-        values, y = operators.top_k(*self._accumulated(), self.edges, k)
-        return values, y
+        return self.with_gradients(*operators.top_k(*self._accumulated(), self.edges, check_k(k)))
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, 2] of a labeling with y_v = j (Definition 13)."""

@@ -318,31 +318,12 @@ def batch_top_k(unary, pairwise, edges, values, y, begin, end):
 
 
 @entry_point
-def cut_with_gains(unary, pairwise, edges, labels, gains):
-    """The best ``labels`` of one graph of finite scores, and ``gains`` [E, 2]: a solution of the dual.
-
-    Edge e gives gains[e, 0] to label 1 of its first node and gains[e, 1] to that of its second, and takes them from
-    its table. Then the maxima of nodes and edges, each by itself, sum to the score of the best labels.
-    """
-    problem = _problem(unary, pairwise, edges, _adjacency(unary.shape[0], edges))
-    flow, initial = problem[4], problem[5]
-    _build(unary, pairwise, edges, initial)
-    _solve(problem)
-    for v in range(unary.shape[0]):
-        labels[v] = int(flow[2][v])
-    for e in range(edges.shape[0]):
-        table = pairwise[e]
-        first, second, _, _ = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
-        sent = initial[1][2 * e] - flow[1][2 * e]
-        gains[e, 0], gains[e, 1] = first - sent, second + sent
-
-
-@entry_point
-def half_integral(unary, pairwise, edges, node, edge):
+def half_integral(unary, pairwise, edges, node, edge, deltas):
     """Add the optimum of the relaxation of one graph of finite scores to ``node`` [N, 2] and ``edge`` [E, 2, 2].
 
     It is the mean of the labels of nodes and of their twins; see
-    :mod:`structsmooth.structures.factor_graph.roof_duality`.
+    :mod:`structsmooth.structures.factor_graph.roof_duality`. A solution of the dual goes to ``deltas`` [E, 2, 2], what
+    edges give to the labels of both ends and take from their tables; [0, 2, 2] asks for none.
     """
     nodes, pairs = unary.shape[0], edges.shape[0]
     scores, tables, ends = np.empty((2 * nodes, 2)), np.empty((2 * pairs, 2, 2)), np.empty((2 * pairs, 2), np.int64)
@@ -360,8 +341,9 @@ def half_integral(unary, pairwise, edges, node, edge):
                 tables[e, s, r ^ crossed[e]] = table[s, r] / 2
                 tables[pairs + e, 1 - s, r ^ 1 ^ crossed[e]] = table[s, r] / 2
     problem = _problem(scores, tables, ends, _adjacency(2 * nodes, ends))
+    _build(scores, tables, ends, problem[5])
     _solve(problem)
-    labels = problem[4][2]
+    labels, residual, capacity = problem[4][2], problem[4][1], problem[5][1]
     for v in range(nodes):
         node[v, int(labels[v])] += 0.5
         node[v, 1 - int(labels[nodes + v])] += 0.5
@@ -369,6 +351,15 @@ def half_integral(unary, pairwise, edges, node, edge):
         edge[e, int(labels[ends[e, 0]]), int(labels[ends[e, 1]]) ^ crossed[e]] += 0.5
         twins = 1 - int(labels[ends[pairs + e, 0]]), int(labels[ends[pairs + e, 1]]) ^ 1 ^ crossed[e]
         edge[e, twins[0], twins[1]] += 0.5
+    for e in range(deltas.shape[0]):
+        deltas[e] = 0.0
+        for half, twin in ((e, 0), (pairs + e, 1)):
+            table = tables[half]
+            first, second, _, _ = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
+            sent = capacity[2 * half] - residual[2 * half]
+            # A gain of label 1 is one of label 0 where labels are exchanged.
+            deltas[e, 0, 1] += first - sent if twin == 0 else sent - first
+            deltas[e, 1, 1] += second + sent if twin == crossed[e] else -second - sent
 
 
 @entry_point

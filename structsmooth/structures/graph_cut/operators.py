@@ -9,12 +9,10 @@ Shapes: unary [B, N, 2], pairwise [B, E, 2, 2], edges int64 [E, 2].
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import like_scores, like_top_k, on_cpu, operator
+from structsmooth.structures.operators import cpu_loop, no_outputs
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:
@@ -23,33 +21,20 @@ def check_edges(edges: Tensor, nodes: int) -> None:
         raise ValueError(f"edges must hold nodes from 0 to {nodes - 1}, got {int(edges.min())} to {int(edges.max())}")
 
 
-def _arrays(unary: Tensor, pairwise: Tensor, edges: Tensor) -> tuple[Any, ...]:
-    unary, pairwise, edges = on_cpu(unary, pairwise, edges)
+def _checked(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) -> tuple[Any, ...]:
     check_edges(edges, unary.shape[1])
-    return unary.double().numpy(), pairwise.double().numpy(), edges.numpy()
+    return unary, pairwise, edges, *(own for own in others if isinstance(own, Tensor))
 
 
-def _operations(unary: Tensor, edges: Tensor) -> int:
+def _one_flow(unary: Tensor, pairwise: Tensor, edges: Tensor, *_: Any) -> int:
     """Number of operations of one maximal flow per example, usually."""
     batch, nodes, _ = unary.shape
     return 100 * batch * (nodes + len(edges))
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(inputs[2], *output)
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    edges, values, y = ctx.saved_tensors
-    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1)
-    labels = y.transpose(1, 2)
-    return _weighted(shares, labels, 2), _weighted(shares, pairs(labels, edges), 4).unflatten(-1, (2, 2)), None, None
-
-
-def _weighted(shares: Tensor, states: Tensor, count: int) -> Tensor:
-    """Σ_k shares[b, 0, k] [states[b, i, k] = s], for each part i and its ``count`` states s."""
-    batch, size, _ = states.shape
-    return shares.new_zeros(batch, size, count).scatter_add(2, states, shares.expand(states.shape))
+def _flows(unary: Tensor, *others: Any) -> int:
+    """The same for a flow for each node."""
+    return unary.shape[1] * _one_flow(unary, *others)
 
 
 def pairs(labels: Tensor, edges: Tensor) -> Tensor:
@@ -57,55 +42,41 @@ def pairs(labels: Tensor, edges: Tensor) -> Tensor:
     return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
 
 
-@operator("graph_cut_top_k", like_top_k, _top_k_backward, _save_outputs)
+@cpu_loop(
+    "graph_cut_top_k",
+    "graph_cut.compiled:batch_top_k",
+    lambda *arguments: (_one_flow if arguments[-1] == 1 else _flows)(*arguments),
+    inputs=_checked,
+    finish=sorted_downwards,
+)
 def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11)."""
-    from structsmooth.structures.graph_cut import compiled  # numba loads with the first oracle, not with the library
-
-    batch, nodes, _ = unary.shape
-    values = torch.full((batch, k), -torch.inf, dtype=torch.float64)
-    y = torch.zeros(batch, k, nodes, dtype=torch.int64)
-    arrays = (*_arrays(unary, pairwise, edges), values.numpy(), y.numpy())
-    flows = 1 if k == 1 else nodes
-    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, flows * _operations(unary, edges))
-    values, y = sorted_downwards(values, y)
-    return values.to(unary), y.to(unary.device)
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11), without gradient."""
+    return no_outputs(unary, k, unary.shape[1])
 
 
-def _like_max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
-
-
-@operator("graph_cut_max_marginals_gradient", _like_max_marginals_gradient)
+@cpu_loop(
+    "graph_cut_max_marginals_gradient",
+    "graph_cut.compiled:batch_max_marginals_gradient",
+    _flows,
+    inputs=_checked,
+)
 def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩; the cuts are computed again, since storing their labels takes much memory."""
-    from structsmooth.structures.graph_cut import compiled
-
-    batch, nodes, _ = unary.shape
-    node = torch.zeros(unary.shape, dtype=torch.float64)
-    edge = torch.zeros(pairwise.shape, dtype=torch.float64)
-    weights = grad.to("cpu", torch.float64).contiguous().numpy()
-    arrays = (*_arrays(unary, pairwise, edges), weights, node.numpy(), edge.numpy())
-    over_batch(
-        lambda *bounds: compiled.batch_max_marginals_gradient(*arrays, *bounds),
-        batch,
-        nodes * _operations(unary, edges),
-    )
-    return node.to(unary), edge.to(pairwise)
+    return unary.new_zeros(unary.shape), pairwise.new_zeros(pairwise.shape)
 
 
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    node, edge = max_marginals_gradient(*ctx.saved_tensors, grad)
-    return node, edge, None
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    gradients: tuple[Tensor, ...] = max_marginals_gradient(*ctx.saved_tensors, grad)
+    return gradients
 
 
-@operator("graph_cut_max_marginals", like_scores, _max_marginals_backward)
+@cpu_loop(
+    "graph_cut_max_marginals",
+    "graph_cut.compiled:batch_max_marginals",
+    _flows,
+    _max_marginals_backward,
+    inputs=_checked,
+)
 def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     """Max-marginals [B, N, 2] (Algorithm 11)."""
-    from structsmooth.structures.graph_cut import compiled
-
-    batch, nodes, _ = unary.shape
-    out = torch.empty(batch, nodes, 2, dtype=torch.float64)
-    arrays = (*_arrays(unary, pairwise, edges), out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, nodes * _operations(unary, edges))
-    return out.to(unary)
+    return unary.new_empty(unary.shape)

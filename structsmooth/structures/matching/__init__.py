@@ -1,4 +1,10 @@
-"""Matchings: every row is assigned a column of its own, or none where that has a score."""
+"""Matchings: every row is assigned a column of its own, or none where that has a score.
+
+Where rows or columns may stay alone, matchings are assignments of every row, too: every row has a dummy column of its
+own, at the score of the row without a partner. Scores of columns that no row takes become part of the weights: the sum
+of c_j over the columns left is that over all columns, a constant, minus that over the columns taken. A column that must
+be taken has a c_j so low that no matching without it can be the best.
+"""
 
 from typing import cast
 
@@ -8,7 +14,7 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.matching import operators, unmatched
+from structsmooth.structures.matching import operators
 
 # Potentials that a matching may have beside its weights.
 _UNMATCHED = ("unmatched_rows", "unmatched_columns")
@@ -115,11 +121,10 @@ class Matching(Structure):
                 checks.require_shape(name, scores, dimensions, (len(weights), size))
                 checks.require_device(name, scores, "weights", weights)
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf within the sizes."""
-        scores = getattr(self, name)
+    def used_scores(self, name: str) -> Tensor:
+        """Scores, zero beyond the sizes."""
         inside = {"weights": self._inside, "unmatched_rows": self.mask}.get(name, self.column_mask)
-        checks.require_below_infinity(name, scores, lambda: checks.inside(inside, scores))
+        return checks.inside(inside, getattr(self, name))
 
     @property
     def lengths(self) -> Tensor:
@@ -170,28 +175,53 @@ class Matching(Structure):
         Values are -inf, and labels 0, where fewer than k matchings have a finite score.
         """
         k = check_k(k)
-        if len(self.potentials) > 1:
-            return self.replace(*map(widened, self.potentials))._top_k_of_scores(k)
-        values, y = operators.top_k(widened(self.weights), self.sizes, k)
-        return values, y
+        if len(self.potentials) == 1:
+            return self.with_gradients(*operators.top_k(widened(self.weights), self.sizes, k))
+        weights, sizes, _, _ = self._assignment()
+        found, y = operators.top_k(weights.detach(), sizes, k)
+        y = torch.where(self.mask.unsqueeze(1), (y - self._dummies).clamp_min(-1), 0)
+        # Outputs are scored again, exactly: -inf where a column is left that must be taken.
+        values = torch.stack([self.score(own) for own in y.unbind(1)], 1)
+        values, y = sorted_downwards(torch.where(found > -torch.inf, values, -torch.inf), y)
+        return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
-        if len(self.potentials) > 1:
-            return unmatched.max_marginals(self._scores)
-        return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+        if len(self.potentials) == 1:
+            return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+        weights, sizes, constant, least = self._assignment()
+        values = operators.max_marginals(weights, sizes)[..., self._dummies :] + constant.view(-1, 1, 1)
+        values = torch.where(values >= least.view(-1, 1, 1), values, -torch.inf)
+        return torch.where(self.mask.unsqueeze(-1), values, 0.0).to(widened(self.weights).dtype)
 
-    def _top_k_of_scores(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle where rows or columns may stay alone; outputs are scored again, exactly."""
-        found, y = unmatched.top_k(self._scores, k)
-        values = torch.stack([self.score(y[:, i]) for i in range(k)], 1)
-        # -inf where a column is left that must be taken.
-        values, y = sorted_downwards(torch.where(found & (values > -torch.inf), values, -torch.inf), y)
-        return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
+    def _assignment(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Weights and sizes of an assignment, float64, a constant to add [B], and a bound below all finite scores [B].
+
+        Dummy columns come first. Gradients pass through the dtype in which values are returned.
+        """
+        weights, sizes = widened(self.weights).double(), self.sizes
+        constant = weights.new_zeros(len(weights))
+        least = torch.full_like(constant, -torch.inf)
+        if self.unmatched_columns is not None:
+            # A bound on the absolute values of all finite scores.
+            kinds = [self.used_scores(name).detach().double() for name in self.potential_names]
+            sizes_of = [torch.where(own > -torch.inf, own.abs(), 0.0) for own in kinds]
+            scale = torch.stack([own.flatten(1).sum(1) for own in (sizes_of[0].amax(2), *sizes_of[1:])]).sum(0)
+            scale = torch.where(scale > 0, scale, 1.0)
+            least = -2 * scale
+            columns = widened(self.used_scores("unmatched_columns")).double()
+            columns = torch.where(columns > -torch.inf, columns, -4 * scale.unsqueeze(1))
+            weights, constant = weights - columns.unsqueeze(1), columns.sum(1)
+        if self.unmatched_rows is not None:
+            own = torch.eye(self._dummies, dtype=torch.bool, device=weights.device)
+            alone = torch.where(own, widened(self.unmatched_rows).double().unsqueeze(-1), -torch.inf)
+            weights, sizes = torch.cat([alone, weights], 2), sizes + sizes.new_tensor([0, self._dummies])
+        return weights, sizes, constant, least
 
     @property
-    def _scores(self) -> unmatched.Scores:
-        return unmatched.Scores(self.weights, self.sizes, self.unmatched_rows, self.unmatched_columns)
+    def _dummies(self) -> int:
+        """Number of dummy columns."""
+        return 0 if self.unmatched_rows is None else self.weights.shape[1]
 
     @property
     def column_mask(self) -> Tensor:

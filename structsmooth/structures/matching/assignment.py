@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.threads import over_batch
 from structsmooth.structures import checks
 from structsmooth.structures.base import widened
+from structsmooth.structures.matching import operators
+from structsmooth.structures.operators import on_cpu
 
 
 def linear_sum_assignment(costs: Tensor, sizes: Tensor | Sequence[int] | None = None) -> Tensor:
@@ -41,8 +41,6 @@ def linear_sum_assignment(costs: Tensor, sizes: Tensor | Sequence[int] | None = 
         >>> linear_sum_assignment(costs, sizes=[1])
         tensor([[ 1, -1]])
     """
-    from structsmooth.structures.matching import compiled  # numba loads with the first oracle, not with the library
-
     checks.require_scores("costs", costs)
     if costs.dim() != 3 or costs.shape[1] < costs.shape[2]:
         raise ValueError(
@@ -54,34 +52,22 @@ def linear_sum_assignment(costs: Tensor, sizes: Tensor | Sequence[int] | None = 
     numbers = numbers if batch else numbers.long()  # an empty list has no dtype
     checks.require_integers("sizes", numbers)
     checks.require_shape("sizes", numbers, "[B]", (batch,))
-    scores = widened(costs.detach())
-    # One copy for both.
-    host = torch.cat([scores.flatten(), numbers.to(scores)]).cpu().double().numpy()
-    weights = np.ascontiguousarray(-host[: costs.numel()].reshape(batch, queries, objects).swapaxes(1, 2))
-    rows = host[costs.numel() :].astype(np.int64)
-    _check(weights, rows)
-    values = np.full((batch, 1), -np.inf)
-    y = np.full((batch, 1, objects), -1)
-    pairs = np.stack([rows, np.full(batch, queries)], 1)
-    arrays = (weights, pairs, values, y)
-    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, batch * objects**2 * queries)
-    if not (values > -np.inf).all():
-        b = int((values[:, 0] == -np.inf).argmax())
+    weights, rows = on_cpu(-widened(costs).mT, numbers.to(costs.device, torch.int64))
+    if bool(((rows < 0) | (rows > objects)).any()):
+        raise ValueError(f"sizes must be from 0 to M = {objects}, got {rows.tolist()}")
+    inside = torch.arange(objects) < rows.unsqueeze(1)
+    wrong = inside & ~(weights < torch.inf).all(2)
+    if bool(wrong.any()):
+        raise _NonFiniteCostsError(checks.first_examples(wrong))
+    values, y = operators.top_k(weights, torch.stack([rows, torch.full_like(rows, queries)], 1), 1)
+    impossible = values[:, 0] == -torch.inf
+    if bool(impossible.any()):
         raise ValueError(
-            f"costs of example {b} forbid every assignment: some objects have no query of finite cost left"
+            f"costs of example {int(impossible.long().argmax())} forbid every assignment: some objects have no query "
+            "of finite cost left"
         )
-    return torch.from_numpy(y[:, 0]).to(costs.device)
+    return torch.where(inside, y[:, 0], -1).to(costs.device)
 
 
 class _NonFiniteCostsError(checks.NonFiniteScoresError):
     message = "costs must not contain NaN or -inf, got some in {examples}"
-
-
-def _check(weights: "np.typing.NDArray[np.float64]", rows: "np.typing.NDArray[np.int64]") -> None:
-    objects = weights.shape[1]
-    if ((rows < 0) | (rows > objects)).any():
-        raise ValueError(f"sizes must be from 0 to M = {objects}, got {rows.tolist()}")
-    inside = np.arange(objects) < rows[:, None]
-    if not (weights[inside] < np.inf).all():
-        wrong = ~(weights < np.inf).all(2) & inside
-        raise _NonFiniteCostsError(np.flatnonzero(wrong.any(1)).tolist())

@@ -1,8 +1,7 @@
 """Oracles of matchings as torch operators over compiled loops.
 
-Value and statistics come from one pass; the backward pass is a product with saved statistics. Whatever the dtype of
-the weights, they are summed in float64. Assignments are found on the CPU: tensors on other devices are copied to it,
-and results are copied back. The operators are opaque to ``torch.compile``.
+Whatever the dtype of the weights, they are summed in float64. Assignments are found on the CPU: tensors on other
+devices are copied to it, and results are copied back. The operators are opaque to ``torch.compile``.
 
 Shapes: weights [B, N, M], sizes int64 [B, 2].
 """
@@ -12,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import like_scores, like_top_k, on_cpu, operator
+from structsmooth.structures.operators import cpu_loop, no_outputs
 
 
 def check_sizes(sizes: Tensor, rows: int, columns: int, *, rows_fit: bool = True) -> None:
@@ -45,72 +43,53 @@ def column_mask(sizes: Tensor, columns: int) -> Tensor:
     return torch.arange(columns, device=sizes.device) < sizes[:, 1:]
 
 
-def _arrays(weights: Tensor, sizes: Tensor) -> tuple[Any, ...]:
-    weights, sizes = on_cpu(weights, sizes)
+def _checked(weights: Tensor, sizes: Tensor, *others: Any) -> tuple[Any, ...]:
     check_sizes(sizes, *weights.shape[1:])
-    return weights.double().numpy(), sizes.numpy()
+    return weights, sizes, *(own for own in others if isinstance(own, Tensor))
 
 
-def _operations(weights: Tensor) -> int:
-    """Number of operations of one assignment per example."""
+def _operations(weights: Tensor, *_: Any) -> int:
+    """Number of operations of four assignments per example."""
     batch, rows, columns = weights.shape
-    return batch * rows**2 * columns
+    return 4 * batch * rows**2 * columns
 
 
-def _save_outputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    weights, sizes, _ = inputs
-    ctx.save_for_backward(sizes, *output)
-    ctx.columns = weights.shape[-1]
+def _top_k_operations(weights: Tensor, sizes: Tensor, k: int) -> int:
+    return _operations(weights) // 4 if k == 1 else _operations(weights) * (2 + k) // 2
 
 
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor | None, ...]:
-    sizes, values, y = ctx.saved_tensors
-    mask = row_mask(sizes, y.shape[-1]).unsqueeze(-1)
-    shares = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(1) * mask
-    gradient = shares.new_zeros(*mask.shape[:2], ctx.columns)
-    return gradient.scatter_add(2, y.transpose(1, 2), shares), None, None
-
-
-@operator("matching_top_k", like_top_k, _top_k_backward, _save_outputs)
+@cpu_loop(
+    "matching_top_k", "matching.compiled:batch_top_k", _top_k_operations, inputs=_checked, finish=sorted_downwards
+)
 def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10)."""
-    from structsmooth.structures.matching import compiled  # numba loads with the first oracle, not with the library
-
-    batch, rows, _ = weights.shape
-    values = torch.full((batch, k), -torch.inf, dtype=torch.float64)
-    y = torch.zeros(batch, k, rows, dtype=torch.int64)
-    arrays = (*_arrays(weights, sizes), values.numpy(), y.numpy())
-    assignments = 1 if k == 1 else 4 + 2 * k
-    over_batch(lambda *bounds: compiled.batch_top_k(*arrays, *bounds), batch, assignments * _operations(weights))
-    values, y = sorted_downwards(values, y)
-    return values.to(weights), y.to(weights.device)
+    """Values [B, k] and outputs [B, k, N] (Algorithm 10), without gradient."""
+    return no_outputs(weights, k, weights.shape[1])
 
 
-@operator("matching_max_marginals_gradient", like_scores)
+@cpu_loop(
+    "matching_max_marginals_gradient",
+    "matching.compiled:batch_max_marginals_gradient",
+    _operations,
+    inputs=_checked,
+)
 def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     """Gradient of ⟨grad, max-marginals⟩; paths are computed again, since storing the matchings takes much memory."""
-    from structsmooth.structures.matching import compiled
-
-    out = torch.zeros(weights.shape, dtype=torch.float64)
-    arrays = (*_arrays(weights, sizes), grad.to("cpu", torch.float64).contiguous().numpy(), out.numpy())
-    operations = 4 * _operations(weights)
-    over_batch(lambda *bounds: compiled.batch_max_marginals_gradient(*arrays, *bounds), len(weights), operations)
-    return out.to(weights)
+    return weights.new_zeros(weights.shape)
 
 
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return max_marginals_gradient(*ctx.saved_tensors, grad), None
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
+    return (max_marginals_gradient(*ctx.saved_tensors, grad),)
 
 
-@operator("matching_max_marginals", like_scores, _max_marginals_backward)
+@cpu_loop(
+    "matching_max_marginals",
+    "matching.compiled:batch_max_marginals",
+    _operations,
+    _max_marginals_backward,
+    inputs=_checked,
+)
 def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     """Max-marginals [B, N, M] (Algorithm 12)."""
-    from structsmooth.structures.matching import compiled
-
-    batch, rows, columns = weights.shape
-    weights_array, sizes_array = _arrays(weights, sizes)
-    inside = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
-    out = torch.where(inside.cpu(), -torch.inf, torch.zeros((), dtype=torch.float64))
-    arrays = (weights_array, sizes_array, out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 4 * _operations(weights))
-    return out.to(weights)
+    _, rows, columns = weights.shape
+    missing = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
+    return weights.new_zeros(weights.shape).masked_fill(missing, -torch.inf)

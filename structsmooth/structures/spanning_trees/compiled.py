@@ -125,7 +125,7 @@ def best_tree(arcs, single_root, graph, forest, found):
     for v in range(1, nodes):
         found[v] = arc_head[v]
         children += found[v] == 0
-    return not single_root or children == 1
+    return not single_root or children == min(1, nodes - 1)
 
 
 @compiled

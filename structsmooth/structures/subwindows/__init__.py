@@ -75,10 +75,6 @@ class Subwindows(SearchSpace[Boxes]):
         if self.scores.dim() != 3 or 0 in self.scores.shape[1:]:
             raise ValueError(f"scores must have shape [B, H, W] with H, W >= 1, got {tuple(self.scores.shape)}")
 
-    def check_values(self, name: str) -> None:
-        """Raise ``ValueError`` for NaN or +inf."""
-        checks.require_below_infinity(name, self.scores)
-
     def batched(self) -> "Subwindows":
         """The structure itself."""
         return self
@@ -96,9 +92,7 @@ class Subwindows(SearchSpace[Boxes]):
 
         Values are -inf, and boxes 0, where fewer than k boxes have a finite score.
         """
-        k = check_k(k)
-        values, y = operators.top_k(widened(self.scores), k, self.max_sets)
-        return values, y
+        return self.with_gradients(*operators.top_k(widened(self.scores), check_k(k), self.max_sets))
 
     def initial(self, example: int) -> Boxes:
         """All boxes in an image."""

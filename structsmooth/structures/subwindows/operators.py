@@ -1,7 +1,5 @@
 """Subwindow search as a torch operator over a compiled loop; scores on other devices are copied to the CPU."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -15,21 +13,9 @@ def _like_top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
     return scores.new_empty(batch, k), scores.new_empty(batch, k, 4, dtype=torch.int64)
 
 
-def _save_boxes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(*output)
-    ctx.size = inputs[0].shape[1:]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_boxes: Tensor) -> tuple[Tensor | None, ...]:
-    values, boxes = ctx.saved_tensors
-    rows, columns = (sides.to(grad.dtype) for sides in covered(boxes, *ctx.size))
-    weights = torch.where(values > -torch.inf, grad, 0.0).unsqueeze(-1)
-    return (weights * rows).transpose(1, 2) @ columns, None, None
-
-
-@operator("subwindows_top_k", _like_top_k, _top_k_backward, _save_boxes)
+@operator("subwindows_top_k", _like_top_k)
 def top_k(scores: Tensor, k: int, max_sets: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and boxes [B, k, 4] of maps [B, H, W] (Algorithm 13)."""
+    """Values [B, k] and boxes [B, k, 4] of maps [B, H, W] (Algorithm 13), without gradient."""
     from structsmooth.structures.subwindows import compiled  # numba loads with the first oracle, not with the library
 
     batch = len(scores)

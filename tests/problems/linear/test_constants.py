@@ -124,7 +124,7 @@ def test_relaxations_keep_to_what_is_allowed(factors: Any) -> None:
     result = BCFW(gap_tolerance=2e-2).solve(problem, lam=LAM, passes=500)
     assert result.status is Status.CONVERGED
     for i in range(problem.n):
-        statistics = problem.block_statistics(problem.unpacked(result.state.statistics), i)
+        statistics = problem.block_statistics(problem.unpacked(result.state.point.statistics), i)
         barriers = problem.example(i).constants.barriers
         assert barriers is not None
         assert all(not bool(m[own == -INF].any()) for m, own in zip(statistics, barriers, strict=True))

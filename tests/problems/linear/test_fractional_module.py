@@ -144,7 +144,7 @@ def test_a_run_resumes_with_its_atoms() -> None:
         module_problem(2), lam=LAM, passes=6, callbacks=[lambda p: moments.append((replace(p.state), p.history[:]))]
     )
     state, _ = moments[3]
-    assert state.outputs.dtype == torch.float64
+    assert state.point.outputs.dtype == torch.float64
     rest = solver.solve(module_problem(2), lam=LAM, passes=6, resume=(state, type(whole.history)(whole.history[:4])))
     assert torch.equal(rest.weights, whole.weights)
 

@@ -66,10 +66,10 @@ def test_needs_fewer_passes_than_one_slack() -> None:
 
 def test_idle_planes_are_dropped_and_slots_are_found_for_others() -> None:
     kept, few = (state_after(12, NSlackCuttingPlane(idle=idle, gap_tolerance=0)) for idle in (1000, 1))
-    assert kept.alphas.shape[1] > 4
-    assert ((few.stamps > 0) == (few.alphas > 0)).all()
-    assert few.stamps.count_nonzero() < kept.stamps.count_nonzero()
-    torch.testing.assert_close(kept.alphas.sum(1), torch.ones(5).double())
+    assert kept.point.alphas.shape[1] > 4
+    assert ((few.point.stamps > 0) == (few.point.alphas > 0)).all()
+    assert few.point.stamps.count_nonzero() < kept.point.stamps.count_nonzero()
+    torch.testing.assert_close(kept.point.alphas.sum(1), torch.ones(5).double())
     assert few.dual == pytest.approx(optimum(), rel=1e-3)
 
 

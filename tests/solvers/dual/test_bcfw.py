@@ -52,7 +52,7 @@ def test_pairwise_steps_are_those_of_smo() -> None:
     enumerated, state = EnumeratedProblem(problem), solver.solve(problem, lam=LAM, passes=4).state
     assert isinstance(state, BCFWState)
     for block in range(problem.n):
-        rows, margins = enumerated.differences[block], enumerated.margins(state.iterate.numpy())[block]
+        rows, margins = enumerated.differences[block], enumerated.margins(state.point.weights.numpy())[block]
         alpha, stepped = outputs_of(problem, state.point, block), torch.tensor([block])
         give, take = min(alpha, key=lambda y: float(margins[y])), int(margins.argmax())
         size = LAM * problem.n * (margins[take] - margins[give]) / max(np.square(rows[take] - rows[give]).sum(), 1e-12)
@@ -100,13 +100,13 @@ def iterate(problem: SparseChainProblem, seed: int = 0) -> DualIterate:
 def test_the_gap_is_the_sum_of_the_block_gaps(name: str, cost: Cost | None, seed: int) -> None:
     problem = small_problem(seed, cost)
     for state, history in moments_of(BLOCKWISE[name], problem, passes=60, seed=seed):
-        row, gaps = history[-1], problem.block_gaps(state.weights, state.statistics)
+        row, gaps = history[-1], problem.block_gaps(state.weights, state.point.statistics)
         assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
         assert (gaps >= -1e-12).all()
         assert row.objective == pytest.approx(
             EnumeratedProblem(problem).objective(state.weights.numpy(), LAM), rel=0, abs=1e-12
         )
-        assert_close(problem.dual_weights(state.statistics, LAM), state.weights, rtol=0, atol=1e-12)
+        assert_close(problem.dual_weights(state.point.statistics, LAM), state.weights, rtol=0, atol=1e-12)
         assert row.step_size is None
 
 
@@ -117,16 +117,16 @@ def test_weights_stay_within_bounds_with_an_exact_gap(name: str) -> None:
     assert problem.bounds is not None
     at_bounds, last = 0, 0.0
     for state, history in moments_of(BLOCKWISE[name], problem, passes=12):
-        w, row = problem.within_bounds(state.iterate), history[-1]
+        w, row = problem.within_bounds(state.point.weights), history[-1]
         assert ((state.weights >= problem.bounds[0]) & (state.weights <= problem.bounds[1])).all()
         if not BLOCKWISE[name].average:
-            gaps = problem.block_gaps(w, state.statistics)
+            gaps = problem.block_gaps(w, state.point.statistics)
             assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
-        assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-12)
+        assert_close(problem.dual_weights(state.point.statistics, LAM), state.point.weights, rtol=0, atol=1e-12)
         objective = EnumeratedProblem(problem).objective(state.weights.numpy(), LAM)
         assert row.objective == pytest.approx(objective, rel=0, abs=1e-12)
         assert last - 1e-12 <= row.dual <= optimum + 1e-9 <= row.objective + 2e-9
-        at_bounds, last = int((w != state.iterate).sum()), row.dual
+        at_bounds, last = int((w != state.point.weights).sum()), row.dual
     assert at_bounds >= 5
     assert row.gap < 0.2 * optimum
 
@@ -179,7 +179,7 @@ def test_labels_of_outputs_take_little_room(states: int) -> None:
         assert torch.equal(own, expected.to(own.dtype))
     assert problem.label_sets(4)[0].dtype == (torch.uint8 if states == 256 else torch.int32)
     state = BCFW().solve(problem, lam=LAM, passes=2).state
-    assert set(state.outputs.tolist()) - set(problem.labels.tolist())
+    assert set(state.point.outputs.tolist()) - set(problem.labels.tolist())
 
 
 @pytest.mark.parametrize("steps", ["pairwise", "away"])
@@ -190,13 +190,13 @@ def test_active_sets_are_what_the_statistics_are_made_of(steps: Steps) -> None:
     statistics = torch.zeros_like(problem.label_statistics())
     tokens, begin = 0, 0
     for i, length in enumerate(LENGTHS):
-        outputs = state.outputs[27 * tokens : 27 * (tokens + length)].view(27, length).long()
+        outputs = state.point.outputs[27 * tokens : 27 * (tokens + length)].view(27, length).long()
         parts = [torch.cat([p.flatten() for p in problem.parts(y, i)]) for y in outputs]
-        statistics[begin : begin + len(parts[0])] = state.alphas[i] @ torch.stack(parts)
+        statistics[begin : begin + len(parts[0])] = state.point.alphas[i] @ torch.stack(parts)
         tokens, begin = tokens + length, begin + len(parts[0])
-    assert_close(state.alphas.sum(1), torch.ones(problem.n, dtype=torch.float64), rtol=0, atol=1e-12)
-    assert_close(statistics, problem.unpacked(state.statistics), rtol=0, atol=1e-10)
-    assert (state.alphas > 0).sum() > problem.n
+    assert_close(state.point.alphas.sum(1), torch.ones(problem.n, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert_close(statistics, problem.unpacked(state.point.statistics), rtol=0, atol=1e-10)
+    assert (state.point.alphas > 0).sum() > problem.n
 
 
 @pytest.mark.parametrize("steps", ["pairwise", "away"])
@@ -245,7 +245,7 @@ def test_the_average_weighs_iterates_by_their_number() -> None:
     solver = BCFW(sampling="uniform", steps="fw", average=True)
     point, iterates = DualIterate(problem.start(), problem.label_statistics(), torch.zeros(problem.n).double()), []
     for passed in range(4):  # the same steps, one by one
-        state = BCFWState(problem.start(), passes=passed)
+        state = BCFWState(problem.start(), point=point, passes=passed)
         for choice in solver.order(problem, state, np.random.default_rng([0, passed])):
             point, _ = epoch(problem, point, choice[None], lam=LAM)
             iterates.append(point.weights)
@@ -351,7 +351,7 @@ def test_warm_start_from_a_solution_for_any_lambda(solver: BCFW, lam: float) -> 
     cold = solver.solve(problem, lam=lam, passes=20)
     first = warm.history[0]
     # The dual iterate is the same, its weights are those of the new λ.
-    w = LAM / lam * state.iterate
+    w = LAM / lam * state.point.weights
     assert first.objective == pytest.approx(problem.loss(w) + lam / 2 * float(w @ w), rel=1e-12)
     assert first.passes == 0
     assert first.gap < 0.5 * cold.history[0].gap
@@ -381,9 +381,9 @@ def test_gap_passes_look_at_all_gaps_and_make_no_steps(refresh: Any, bounded: bo
         looks = state.passes // solver.refresh_period
         assert state.refreshes == looks
         assert history[-1].oracle_calls == problem.n * (state.passes + looks)
-        true = problem.block_gaps(state.weights, state.statistics).clamp_min(0)
+        true = problem.block_gaps(state.weights, state.point.statistics).clamp_min(0)
         if looks and state.passes % solver.refresh_period == 0:
-            assert_close(state.gaps, true, **EXACTLY)
+            assert_close(state.point.gaps, true, **EXACTLY)
             assert history[-1].gap == pytest.approx(state.gap, abs=1e-10)
         order = solver.order(problem, state, np.random.default_rng(0))
         assert order.dtype == torch.float64
@@ -433,7 +433,7 @@ def test_metrics_are_estimates_hits_and_refreshes(solver: BCFW) -> None:
     for state, history in moments[1:]:
         row = history[-1]
         calls = row.oracle_calls - (problem.n * state.refreshes if solver.gap_passes else 0)
-        assert row.metrics["estimated_gap"] == float(state.gaps.sum())
+        assert row.metrics["estimated_gap"] == float(state.point.gaps.sum())
         assert row.metrics["cache_hit_rate"] == pytest.approx(1 - calls / (problem.n * state.passes))
         assert row.metrics["refreshes"] == state.refreshes < state.passes
     adaptive = solver.samples_gaps or solver.cache

@@ -24,7 +24,7 @@ def test_the_best_step_raises_the_dual_as_much_as_any_of_the_three(make: type[Li
     problem, chosen = make(), set()
     for passes in (2, 5, 9):
         state = BCFW(gap_tolerance=0, sampling="uniform").solve(problem, lam=LAM, passes=passes).state
-        before = dual(problem, state.statistics)
+        before = dual(problem, state.point.statistics)
         for block in range(problem.blocks):
             points = {
                 steps: loop(problem, state.point, torch.tensor([block]), lam=LAM, steps=steps)[0]

@@ -103,7 +103,7 @@ def test_the_same_certificate_every_time_and_in_plain_torch() -> None:
     solver = BCFW(sampling="uniform")
     first, again = (certify(small_problem(), w, 0.2, seed=3, solver=solver) for _ in range(2))
     slow = certify(plain(small_problem()), w, 0.2, seed=3, solver=solver)
-    assert torch.equal(first.state.statistics, again.state.statistics)
+    assert torch.equal(first.state.point.statistics, again.state.point.statistics)
     assert replace(first, seconds=0, state=slow.state) == replace(again, seconds=0, state=slow.state)
     assert (slow.passes, slow.oracle_calls) == (first.passes, first.oracle_calls)
     assert slow.gap == pytest.approx(first.gap, rel=1e-9)

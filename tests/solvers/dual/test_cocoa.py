@@ -1,7 +1,7 @@
 """CoCoA over two processes beside BCFW in one."""
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def run_all() -> dict[str, Any]:
         problem = partitioned(own)
         moments = moments_of(solver, problem, passes)
         state, history = moments[-1]
-        state = replace(state, statistics=own.unpacked(state.statistics))
+        state = state.moved(statistics=own.unpacked(state.point.statistics))
         results[name] = {"state": state.split(), "rows": without_time(history)}
         if len(moments) > BROKEN and not solver.threads > 1:
             resumed = solver.solve(problem, lam=LAM, passes=2 * BROKEN, resume=moments[BROKEN])
@@ -140,7 +140,7 @@ def test_rounds_that_go_too_far_are_made_again(both: list[dict[str, Any]]) -> No
 def test_weights_and_certificate_are_those_of_all_statistics(both: list[dict[str, Any]], name: str) -> None:
     build, solver, _ = RUNS[name]
     problem, states = build(), [state_of(results[name]) for results in both]
-    statistics, last = torch.cat([state.statistics for state in states]), both[0][name]["rows"][-1]
+    statistics, last = torch.cat([state.point.statistics for state in states]), both[0][name]["rows"][-1]
     iterate = states[0].iterate
     assert_close(iterate, problem.dual_weights(statistics, LAM), rtol=0, atol=1e-12)
     dual = problem.expected_cost(statistics) - LAM * conjugate(iterate, problem.bounds)

@@ -42,7 +42,7 @@ class Enumerated:
         self.level = problem.smoother.mu if isinstance(problem.smoother, Entropy) else 0.0
         near = [-8.0 * mistakes(problem, i) for i in range(problem.n)]
         self.logs = [log - np.logaddexp.reduce(log) for log in near]
-        self.curvatures = state.curvatures.numpy().copy()
+        self.curvatures = state.point.curvatures.numpy().copy()
         self.z = np.array([np.exp(log) @ rows for log, rows in zip(self.logs, self.features, strict=True)])
         self.value_z = np.array([self.value(i, log) for i, log in enumerate(self.logs)])
         self.x, self.value_x, self.tau = self.z.copy(), self.value_z.copy(), 1.0
@@ -90,8 +90,8 @@ def test_iterates_are_those_on_all_outputs(problem: SparseChainProblem) -> None:
     reference = Enumerated(problem, moments[0][0])
     for passes, (state, _) in enumerate(moments):
         assert_close(state.weights, torch.from_numpy(-reference.x.sum(0) / (LAM * problem.n)), rtol=0, atol=1e-9)
-        assert_close(state.iterate, torch.from_numpy(-reference.z.sum(0) / (LAM * problem.n)), rtol=0, atol=1e-9)
-        assert float(state.values.sum()) == pytest.approx(reference.value_x.mean(), abs=1e-9)
+        assert_close(state.point.weights, torch.from_numpy(-reference.z.sum(0) / (LAM * problem.n)), rtol=0, atol=1e-9)
+        assert float(state.point.values.sum()) == pytest.approx(reference.value_x.mean(), abs=1e-9)
         kappa = reference.level * LAM * problem.n / reference.curvatures.max()
         for i in np.random.default_rng([0, passes]).permutation(problem.n):
             reference.step(i, kappa)
@@ -110,13 +110,14 @@ def test_start_is_near_the_labels(problem: SparseChainProblem) -> None:
 def test_the_bound_is_that_of_the_points(problem: SparseChainProblem) -> None:
     best = 0.0
     for state, history in moments_of(ExponentiatedGradient(gap_tolerance=0), problem, 20):
-        entropy = float(state.log_partitions.sum() - state.log_potentials @ state.statistics) / problem.n
+        point = state.point
+        entropy = float(point.log_partitions.sum() - point.log_potentials @ point.statistics) / problem.n
         level = 0.0 if problem.cost else 1.0
-        value = problem.expected_cost(state.statistics) + level * entropy
-        v = problem.dual_weights(state.statistics, LAM)
-        assert float(state.values[0]) == pytest.approx(value, abs=1e-12)
-        assert_close(state.iterate, v, rtol=0, atol=1e-12)
-        ahead = float(state.values.sum()) - LAM / 2 * float(state.weights @ state.weights)
+        value = problem.expected_cost(state.point.statistics) + level * entropy
+        v = problem.dual_weights(state.point.statistics, LAM)
+        assert float(state.point.values[0]) == pytest.approx(value, abs=1e-12)
+        assert_close(state.point.weights, v, rtol=0, atol=1e-12)
+        ahead = float(state.point.values.sum()) - LAM / 2 * float(state.weights @ state.weights)
         best = max(best, value - LAM / 2 * float(v @ v), ahead)
         assert history[-1].dual == pytest.approx(best, abs=1e-12)
 
@@ -125,9 +126,9 @@ def test_the_bound_is_that_of_the_points(problem: SparseChainProblem) -> None:
 def test_without_acceleration_the_dual_never_falls(problem: SparseChainProblem) -> None:
     solver = ExponentiatedGradient(accelerated=False, gap_tolerance=0)
     states = [state for state, _ in moments_of(solver, problem, 20)]
-    assert all(torch.equal(state.weights, state.iterate) for state in states)
-    assert not any(state.lead.any() for state in states)
-    duals = [float(state.values[0]) - LAM / 2 * float(state.weights @ state.weights) for state in states]
+    assert all(torch.equal(state.weights, state.point.weights) for state in states)
+    assert not any(state.point.lead.any() for state in states)
+    duals = [float(state.point.values[0]) - LAM / 2 * float(state.weights @ state.weights) for state in states]
     assert all(before < after + 1e-12 for before, after in pairwise(duals))
     assert states[-1].falls == 0
 

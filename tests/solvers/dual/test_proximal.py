@@ -21,8 +21,8 @@ every_variant = pytest.mark.parametrize("solver", PROXIMAL.values(), ids=PROXIMA
 
 def dual(problem: LinearProblem, state: ProximalBCFWState) -> float:
     """D(m) of the statistics of a state."""
-    v = problem.dual_weights(state.statistics, LAM)
-    return problem.expected_cost(state.statistics) - LAM * conjugate(v, problem.bounds)
+    v = problem.dual_weights(state.point.statistics, LAM)
+    return problem.expected_cost(state.point.statistics) - LAM * conjugate(v, problem.bounds)
 
 
 @every_variant
@@ -31,14 +31,15 @@ def test_the_gap_is_the_sum_of_the_block_gaps_and_the_distance(solver: ProximalB
     problem = bounded_problem() if bounded else small_problem()
     best, optimum = 0.0, EnumeratedProblem(problem).optimum(LAM)
     for state, history in moments_of(solver, problem, passes=15):
-        assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-10)
+        assert_close(problem.dual_weights(state.point.statistics, LAM), state.point.weights, rtol=0, atol=1e-10)
         objective, bound = EnumeratedProblem(problem).objective(state.center.numpy(), LAM), history[-1].dual
-        gaps, distance = problem.block_gaps(state.center, state.statistics), state.distance if state.passes else 0.0
+        gaps = problem.block_gaps(state.center, state.point.statistics)
+        distance = state.distance if state.passes else 0.0
         assert objective - bound == pytest.approx(float(gaps.sum()) + distance, rel=0, abs=1e-9)
         of_statistics = distance + bound - dual(problem, state)
         assert of_statistics >= -1e-12
         if not bounded:
-            step = state.center - state.iterate
+            step = state.center - state.point.weights
             assert of_statistics == pytest.approx(LAM / 2 * float(step @ step), rel=0, abs=1e-9)
         best = max(best, dual(problem, state))
         assert state.highest == pytest.approx(best, rel=0, abs=1e-10)
@@ -53,16 +54,16 @@ def test_the_bound_is_that_of_a_mixture_of_statistics(bounded: bool) -> None:
     problem, solver = bounded_problem() if bounded else small_problem(), ProximalBCFW(kappa=200 * LAM, gap_tolerance=0)
     states = [state for state, _ in moments_of(solver, problem, passes=8)]
     for before, state in pairwise(states):
-        mixture = before.mixed_gradient if before.passes else 0 * state.iterate
-        points = torch.stack([-LAM * state.iterate, mixture], 1)
-        shares = torch.linalg.lstsq(points, state.mixed_gradient[:, None]).solution[:, 0]
+        mixture = before.mixture.gradient if before.passes else 0 * state.point.weights
+        points = torch.stack([-LAM * state.point.weights, mixture], 1)
+        shares = torch.linalg.lstsq(points, state.mixture.gradient[:, None]).solution[:, 0]
         if before.passes == 0:
             shares[1] = 0
         assert shares.min() >= -1e-12 <= 1 + 1e-12 - shares.sum()
-        assert_close(points @ shares, state.mixed_gradient, rtol=0, atol=1e-10)
-        cost = shares @ shares.new_tensor([state.cost, before.mixed_cost])
-        assert state.mixed_cost == pytest.approx(float(cost), rel=0, abs=1e-10)
-        value = state.mixed_cost - LAM * conjugate(state.mixed_gradient / -LAM, problem.bounds)
+        assert_close(points @ shares, state.mixture.gradient, rtol=0, atol=1e-10)
+        cost = shares @ shares.new_tensor([state.cost, before.mixture.cost if before.passes else 0.0])
+        assert state.mixture.cost == pytest.approx(float(cost), rel=0, abs=1e-10)
+        value = state.mixture.cost - LAM * conjugate(state.mixture.gradient / -LAM, problem.bounds)
         assert state.dual == pytest.approx(value, rel=0, abs=1e-12)
     assert states[4].dual > states[4].highest + 0.01
 
@@ -96,7 +97,7 @@ def test_a_start_from_a_problem_with_other_costs_hands_no_mixture_on() -> None:
     for problem in (small_problem(cost=NormalizedHamming()), small_problem().weighted(torch.arange(1.0, 6.0))):
         state = solver.first_state(problem, LAM, start, 0)
         assert isinstance(state, ProximalBCFWState)
-        assert len(state.mixed_gradient) == 0
+        assert len(state.mixture.gradient) == 0
         assert state.dual == pytest.approx(dual(problem, state), rel=0, abs=1e-10)
 
 
@@ -117,7 +118,7 @@ def test_a_pass_raises_the_dual_of_the_inner_problem(bounded: bool) -> None:
     before, *after = [state for state, _ in moments_of(solver, problem, passes=12)]
     for state in after:
         z, values = before.center, []
-        for m in (before.statistics, state.statistics):
+        for m in (before.point.statistics, state.point.statistics):
             v = problem.dual_weights(m, LAM)
             w = problem.within_bounds((LAM * v + kappa * z) / (LAM + kappa))
             lagrangian = problem.expected_cost(m) - LAM * float(v @ w)
@@ -161,7 +162,7 @@ def test_without_a_regularizer_there_is_no_bound(solver: ProximalBCFW) -> None:
     problem = small_problem()
     states, histories = zip(*moments_of(solver, problem, passes=12, lam=0), strict=True)
     for before, state in pairwise(states):
-        v = problem.dual_weights(state.statistics, state.kappa)  # at λ = κ, for the inner problem
+        v = problem.dual_weights(state.point.statistics, state.kappa)  # at λ = κ, for the inner problem
         assert_close(state.center, before.center + v, rtol=0, atol=1e-10)
         assert state.kappa == pytest.approx((solver.kappa or state.scale / 10), rel=1e-12)
     assert {(row.dual, row.gap) for row in histories[-1]} == {(None, None)}
@@ -211,7 +212,7 @@ def test_an_absurd_kappa_costs_passes_only() -> None:
 def test_estimates_include_the_distance() -> None:
     for state, history in moments_of(ProximalBCFW(gap_tolerance=0), small_problem(), passes=8)[1:]:
         metrics = history[-1].metrics
-        assert metrics["estimated_gap"] == pytest.approx(float(state.gaps.sum()) + state.distance, rel=1e-12)
+        assert metrics["estimated_gap"] == pytest.approx(float(state.point.gaps.sum()) + state.distance, rel=1e-12)
         assert metrics["kappa"] == state.kappa > 0
 
 

@@ -103,9 +103,9 @@ def test_closes_the_gap(smoothing: Any, seed: int) -> None:
 def test_the_bound_is_that_of_a_mixture_of_statistics() -> None:
     problem, best, point = small_problem(), 0.0, DualPoint(small_problem().start())
     for state, history in moments_of(ProximalSDCA(gap_tolerance=0), problem, 6):
-        v = problem.dual_weights(state.statistics, LAM)
+        v = problem.dual_weights(state.point.statistics, LAM)
         assert_close(state.plane, -LAM * v, rtol=0, atol=1e-12)
-        cost = problem.expected_cost(state.statistics)
+        cost = problem.expected_cost(state.point.statistics)
         best, point = max(best, cost - LAM / 2 * float(v @ v)), point.improved(DualPoint(-LAM * v, cost), LAM)
         assert history[-1].dual == pytest.approx(point.value(LAM), abs=1e-12)
         assert history[-1].dual >= best - 1e-12
@@ -126,7 +126,7 @@ def test_schedule() -> None:
     states = [state for state, _ in moments_of(ProximalSDCA(mu=3.0, kappa=0.7, gap_tolerance=0), small_problem(), 4)]
     assert [state.mu for state in states] == pytest.approx([3, 3, 3 / 2, 1, 3 / 4])
     assert {state.kappa for state in states} == {0.7}
-    largest = [float(state.smoothing_offset.max()) for state in states]
+    largest = [float(state.point.smoothing_offset.max()) for state in states]
     assert all(0 <= value <= state.mu / 2 for value, state in zip(largest, states, strict=True))
     problem = random_problem([1] * 8, states=2, features=8)
     for lam, kappa in ((0.0, None), (1e-4, None), (50.0, 50.0)):

@@ -80,13 +80,13 @@ def test_passes_are_certified(solver: BCFW) -> None:
     moments = moments_of(replace(solver, threads=3), problem, passes=25)
     for (before, _), (state, history) in pairwise(moments):
         row = history[-1]
-        assert_close(problem.dual_weights(state.statistics, LAM), state.iterate, rtol=0, atol=1e-9)
+        assert_close(problem.dual_weights(state.point.statistics, LAM), state.point.weights, rtol=0, atol=1e-9)
         assert row.dual is not None
         assert before.dual - 1e-9 <= row.dual <= best + 1e-9 <= row.objective + 2e-9
-        assert (state.gaps >= 0).all()
-        assert (state.alphas.sum(1) <= 1 + 1e-9).all()
+        assert (state.point.gaps >= 0).all()
+        assert (state.point.alphas.sum(1) <= 1 + 1e-9).all()
         if not isinstance(solver, ProximalBCFW):
-            assert row.dual == pytest.approx(dual_at(problem, state.statistics), rel=0, abs=1e-9)
+            assert row.dual == pytest.approx(dual_at(problem, state.point.statistics), rel=0, abs=1e-9)
     assert row.gap is not None
     assert row.gap < 0.5 * best
 
@@ -101,7 +101,7 @@ def test_the_gap_closes(solver: BCFW, count: int) -> None:
     duals = [row.dual for row in result.history]
     assert all(after >= before - 1e-9 for before, after in pairwise(duals))
     state = result.state
-    assert_close(problem.dual_weights(state.statistics, lam), state.iterate, rtol=0, atol=1e-9)
+    assert_close(problem.dual_weights(state.point.statistics, lam), state.point.weights, rtol=0, atol=1e-9)
     if not solver.cache and not isinstance(solver, ProximalBCFW):
         assert result.history[-1].oracle_calls >= state.passes * problem.n
     alone = replace(solver, gap_tolerance=1e-3).solve(problem, lam=lam, passes=1000).row
@@ -138,7 +138,8 @@ def test_resumes(solver: BCFW) -> None:
     assert [row.passes for row in result.history] == list(range(41))
     assert without_time(result.history[:5]) == without_time(first.history)
     assert result.row.gap < first.history[-1].gap
-    assert_close(problem.dual_weights(result.state.statistics, LAM), result.state.iterate, rtol=0, atol=1e-9)
+    point = result.state.point
+    assert_close(problem.dual_weights(point.statistics, LAM), point.weights, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structsmooth import Entropy, IncrementalProxLinear, Max, ModuleProblem, Problem
 from structsmooth.solvers.primal.incremental import scales_of
-from structsmooth.solvers.primal.planes import DenseGradients, Planes
+from structsmooth.solvers.primal.planes import Gradients, Planes
 
 
 def by_hand(problem: Problem, lam: float, eta: float, passes: int, seed: int) -> tuple[Tensor, float, list[float]]:
@@ -72,7 +72,7 @@ def test_the_first_step_size_makes_the_linearized_loss_of_a_typical_step_zero() 
 
 
 def test_scales_are_the_root_mean_square_of_gradients_over_their_mean() -> None:
-    gradients = DenseGradients(torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -5.0]]).double())
+    gradients = Gradients([*torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -5.0]]).double()], [], 3)
     squares = Planes(gradients, torch.zeros(2).double(), torch.tensor([0.25, 0.75]).double()).mean_square()
     assert squares.tolist() == [9.0, 0.0, 19.0]
     mean = 28 / 3
@@ -165,7 +165,7 @@ def test_a_given_step_size_leaves_few_calls_before_the_first_pass() -> None:
 def test_planes_in_fewer_bits(planes: Any) -> None:
     exact = IncrementalProxLinear().solve(chain_problem(), lam=LAM, passes=30)
     rounded = IncrementalProxLinear(planes=planes).solve(chain_problem(), lam=LAM, passes=30)
-    assert rounded.state.gradients.dtype == getattr(torch, planes)
+    assert rounded.state.planes.gradients.dtype == getattr(torch, planes)
     assert not torch.equal(exact.weights, rounded.weights)
     assert rounded.history[-1].objective == pytest.approx(exact.history[-1].objective, rel=0.03)
 
@@ -192,7 +192,7 @@ def test_parameters_of_several_types(dtype: torch.dtype) -> None:
     data = examples(lambda generator: torch.randint(2, (5,), generator=generator), parts=5)
     problem = ModuleProblem(module, data, batch_size=3)
     result = IncrementalProxLinear().solve(problem, lam=0.01, passes=30)
-    assert result.state.gradients.dtype == result.weights.dtype == torch.float64
+    assert result.state.planes.gradients.dtype == result.weights.dtype == torch.float64
     assert result.row.objective < 0.6 * result.history[0].objective
     problem.load(result.weights)
     assert module.hidden.weight.dtype == dtype

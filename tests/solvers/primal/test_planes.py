@@ -10,8 +10,7 @@ from torch import Tensor
 
 from structsmooth import Entropy, IncrementalProxLinear, Problem, Result
 from structsmooth.solvers.primal import incremental
-from structsmooth.solvers.primal.incremental import IncrementalState
-from structsmooth.solvers.primal.planes import DenseGradients, Packed, Planes, SparseGradients
+from structsmooth.solvers.primal.planes import Gradients, Planes
 
 
 def stored(monkeypatch: pytest.MonkeyPatch, sparse: bool, solver: IncrementalProxLinear, problem: Problem) -> Result:
@@ -23,7 +22,8 @@ def stored(monkeypatch: pytest.MonkeyPatch, sparse: bool, solver: IncrementalPro
 
 
 def is_sparse(state: Any) -> bool:
-    return isinstance(state.planes.gradients, SparseGradients)
+    sparse: bool = state.planes.gradients.is_sparse
+    return sparse
 
 
 @pytest.mark.parametrize("planes", ["weights", "float16"])
@@ -36,7 +36,7 @@ def test_sparse_planes_give_the_iterates_of_dense_ones(
     dense, sparse = (stored(monkeypatch, kind, solver, build(smoother=Entropy(1.0))) for kind in (False, True))
     assert sparse.history.column("objective") == pytest.approx(dense.history.column("objective"), rel=1e-10)
     assert sparse.history.column("step_size") == pytest.approx(dense.history.column("step_size"), rel=1e-10)
-    assert sparse.state.gradients.dtype == dense.state.gradients.dtype
+    assert sparse.state.planes.gradients.dtype == dense.state.planes.gradients.dtype
     torch.testing.assert_close(sparse.state.iterate, dense.state.iterate, rtol=0, atol=1e-10)
     for mine, others in zip(sparse.state.planes.mean(), dense.state.planes.mean(), strict=True):
         torch.testing.assert_close(mine, others, rtol=0, atol=1e-10)
@@ -47,13 +47,11 @@ def test_planes_are_sparse_if_gradients_are(eta: float | None) -> None:
     for build, sparse in ((words_problem, True), (chain_problem, False)):
         for state, _ in moments_of(IncrementalProxLinear(learning_rate=eta), build(), passes=2):
             assert is_sparse(state) == sparse
-            assert state.gradients.ndim == (1 if sparse else 2)
 
 
 def test_gradients_of_zero_do_not_tell_that_planes_are_sparse() -> None:
     for zeros in (0, 3):
-        gradients = IncrementalProxLinear().first_gradients(chain_problem(), torch.zeros(50), [0] * zeros)
-        assert isinstance(gradients, DenseGradients)
+        assert not IncrementalProxLinear().stores_sparse(chain_problem(), torch.zeros(50), [0] * zeros)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -61,8 +59,8 @@ def test_supports_follow_the_gradients(dtype: torch.dtype) -> None:
     """Those of a block grow with its gradients, and shrink where it has become zero; all else is as for dense ones."""
     generator = torch.Generator().manual_seed(0)
     weights, shares = torch.zeros(60).double(), torch.tensor([0.5, 0.3, 0.2]).double()
-    kinds = (DenseGradients, SparseGradients)
-    dense, sparse = (Planes(kind.zeros(3, weights, dtype), torch.zeros(3).double(), shares) for kind in kinds)
+    kinds = [Gradients.zeros(3, weights, dtype, sparse=sparse) for sparse in (False, True)]
+    dense, sparse = (Planes(kind, torch.zeros(3).double(), shares) for kind in kinds)
     supports = [set[int]() for _ in range(3)]
     for step in range(12):
         i, size = step % 3, 1.0 if step > 8 else 0.5
@@ -74,14 +72,11 @@ def test_supports_follow_the_gradients(dtype: torch.dtype) -> None:
         support = set(gradient.nonzero().flatten().tolist())
         supports[i] = support if size == 1 else supports[i] | support
         mine = sparse.gradients
-        assert isinstance(mine, SparseGradients)
+        assert mine.is_sparse
         assert [sorted(own) for own in supports] == [sorted(columns.tolist()) for columns in mine.columns]
         for at in range(3):
             assert torch.equal(mine.vector(at, dtype), dense.gradients.vector(at, dtype))
-        packed = mine.packed()
-        assert (packed.gradients.dtype, packed.columns.dtype, packed.sizes.dtype) == (dtype, torch.int32, torch.int64)
-        again = packed.unpacked(60)
-        assert torch.equal(again.vector(i, dtype), mine.vector(i, dtype))
+        assert {values.dtype for values in mine.values} == {dtype}
         torch.testing.assert_close(sparse.mean(), dense.mean(), rtol=1e-12, atol=1e-15)
         torch.testing.assert_close(sparse.mean_square(), dense.mean_square(), rtol=1e-12, atol=1e-15)
     assert max(len(own) for own in supports) > 0
@@ -89,8 +84,9 @@ def test_supports_follow_the_gradients(dtype: torch.dtype) -> None:
 
 def test_copies_of_planes_may_change() -> None:
     gradient = torch.tensor([0.0, 2.0, 0.0, 1.0])
-    for kind in (DenseGradients, SparseGradients):
-        planes = Planes(kind.zeros(2, torch.zeros(4), torch.float32), torch.zeros(2), torch.ones(2) / 2)
+    for sparse in (False, True):
+        gradients = Gradients.zeros(2, torch.zeros(4), torch.float32, sparse=sparse)
+        planes = Planes(gradients, torch.zeros(2), torch.ones(2) / 2)
         changed = planes.copy()
         where, _ = changed.part(1, gradient)
         changed.move(1, where, gradient[where], torch.tensor(3.0))
@@ -104,23 +100,10 @@ def test_means_of_many_sparse_planes() -> None:
     rows = torch.randn(150, 20, generator=generator).double() * (torch.rand(150, 20, generator=generator) < 0.2)
     rows[70] = 0
     shares = torch.rand(150, generator=generator).double()
-    packed = Packed(rows[rows != 0], rows.nonzero()[:, 1].int(), (rows != 0).sum(1))
-    planes = Planes(packed.unpacked(20), torch.zeros(150).double(), shares)
+    gradients = Gradients([row[row != 0] for row in rows], [row.nonzero()[:, 0].int() for row in rows], 20)
+    planes = Planes(gradients, torch.zeros(150).double(), shares)
     torch.testing.assert_close(planes.mean()[0], shares @ rows, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(planes.mean_square(), shares @ rows.square(), rtol=1e-12, atol=1e-12)
-
-
-def test_a_state_from_before_there_were_sparse_planes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its planes are dense, and stay so."""
-    monkeypatch.setattr(incremental, "_SPARSE", 0.0)
-    (state, history), *_, (whole, _) = moments_of(IncrementalProxLinear(), words_problem(), passes=4)[2:]
-    monkeypatch.undo()
-    tensors, numbers = state.split()
-    del tensors["columns"], tensors["sizes"]
-    resume = (IncrementalState.joined(tensors, numbers), history)
-    rest = IncrementalProxLinear().solve(words_problem(), lam=LAM, passes=4, resume=resume)
-    assert not is_sparse(rest.state)
-    assert torch.equal(rest.weights, whole.weights)
 
 
 def nonzeros_of(problem: Problem) -> list[int]:
@@ -131,11 +114,12 @@ def nonzeros_of(problem: Problem) -> list[int]:
 
 def test_the_memory_of_sparse_planes_is_that_of_their_nonzeros() -> None:
     problem = words_problem(batch_size=1, smoother=Entropy(1.0))  # whose supports stay as they are
-    gibibytes = 3 * sum(nonzeros_of(problem)) * (8 + 4) / 2**30
-    assert gibibytes < 2 * 7 * problem.dim * 8 / 2**30 / 2
+    gibibytes = 2 * sum(nonzeros_of(problem)) * (8 + 4) / 2**30
+    assert gibibytes < 2 * 7 * problem.dim * 8 / 2**30 / 3
     result = IncrementalProxLinear(memory=gibibytes * 1.01).solve(problem, lam=LAM, passes=1)
-    tensors = (result.state.gradients, result.state.columns)
-    assert 3 * sum(tensor.nbytes for tensor in tensors) / 2**30 == pytest.approx(gibibytes)
+    gradients = result.state.planes.gradients
+    taken = sum(tensor.nbytes for tensor in [*gradients.values, *gradients.columns])
+    assert 2 * taken / 2**30 == pytest.approx(gibibytes)
     passes: list[Tensor] = []
     for solver in (IncrementalProxLinear(), IncrementalProxLinear(learning_rate=0.1)):
         small = IncrementalProxLinear(memory=gibibytes * 0.99, learning_rate=solver.learning_rate)

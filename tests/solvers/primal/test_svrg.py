@@ -1,6 +1,5 @@
-"""SVRG: its average, and where epochs start."""
+"""SVRG: where epochs start."""
 
-import math
 from typing import Any
 
 import pytest
@@ -13,43 +12,29 @@ from structsmooth.problems.base import FullPass
 from structsmooth.solvers.svrg.steps import epoch
 
 
-def test_svrg_averages_epochs_by_powers_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, means = small_problem(), []
-
-    def spy(*arguments: Any, **settings: Any) -> tuple[Tensor, Tensor]:
-        last, mean = epoch(*arguments, **settings)
-        means.append(mean)
-        return last, mean
-
-    monkeypatch.setattr("structsmooth.solvers.svrg.epoch", spy)
-    result = SVRG(learning_rate=0.05).solve(problem, lam=LAM, passes=5)
-    weights = torch.tensor([math.perm(t + 11, 12) for t in range(1, 6)]).double()
-    assert len(means) == 5
-    torch.testing.assert_close(result.weights, weights @ torch.stack(means) / weights.sum(), rtol=0, atol=1e-12)
-
-
-def test_restarts_from_the_average_of_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As written by Johnson and Zhang (2013), with the mean as the next snapshot; it costs no pass of its own."""
+@pytest.mark.parametrize("restart", ["last", "average"])
+def test_restarts_where_the_epoch_before_led(restart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As written by Johnson and Zhang (2013), options I and II; the evaluations are the snapshots."""
     problem, calls = small_problem(), []
 
     def spy(problem: Any, snapshot: FullPass, order: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
         last, mean = epoch(problem, snapshot, order, **settings)
-        calls.append((snapshot.weights, order, mean))
+        calls.append((snapshot.weights, order, mean if restart == "average" else last))
         return last, mean
 
     monkeypatch.setattr("structsmooth.solvers.svrg.epoch", spy)
-    result = SVRG(learning_rate=0.05, restart="average").solve(problem, lam=LAM, passes=4)
+    result = SVRG(learning_rate=0.05, restart=restart).solve(problem, lam=LAM, passes=4)
     assert problem.oracle_calls == problem.n * (1 + 4 + 4)  # the start, evaluations that are snapshots, steps
     snapshot, smoother = problem.start(), SVRG().smoother(result.state)
-    for start, order, mean in calls:
+    for start, order, reached in calls:
         torch.testing.assert_close(start, snapshot, rtol=0, atol=1e-12)
         full, w, iterates = problem.full_pass(snapshot, smoother).gradient, snapshot, []
         for batch in order:
             new, old = (problem.batch_loss_and_grad(v, batch, smoother)[1] for v in (w, snapshot))
             w = w - 0.05 * (new - old + full + LAM * w)
             iterates.append(w)
-        snapshot = torch.stack(iterates).mean(0)
-        torch.testing.assert_close(mean, snapshot, rtol=0, atol=1e-10)
+        snapshot = torch.stack(iterates).mean(0) if restart == "average" else w
+        torch.testing.assert_close(reached, snapshot, rtol=0, atol=1e-10)
     assert torch.equal(result.state.weights, calls[-1][2])
 
 
@@ -58,7 +43,7 @@ def test_restarts_from_the_average_to_the_smoothed_optimum() -> None:
     other = CasimirSVRG(mu=0.1, k=ALL, schedule="constant", gap_tolerance=0).solve(problem, lam=LAM, passes=800)
     own = solver.solve(problem, lam=LAM, passes=800)
     values = [
-        problem.loss(r.state.weights, L2(0.1, ALL)) + LAM / 2 * float(r.state.weights.square().sum())
+        problem.loss(r.state.reached, L2(0.1, ALL)) + LAM / 2 * float(r.state.reached.square().sum())
         for r in (own, other)
     ]
     assert values[0] == pytest.approx(values[1], abs=1e-8)

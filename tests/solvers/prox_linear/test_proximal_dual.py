@@ -132,8 +132,7 @@ def test_kept_statistics_after_another_linearization(name: str) -> None:
     center = problem.start() + noise(problem, 2)
     dual = dual_of(problem, center)
     point, slopes, constants = dual.point(blocks), [], []
-    pieces = blocks.statistics.split(blocks.sizes.tolist())
-    for examples, statistics, constant in zip(dual.examples, pieces, blocks.constants, strict=True):
+    for examples, statistics, constant in zip(dual.examples, blocks.statistics, blocks.constants, strict=True):
         w = center.clone().requires_grad_()
         structure = problem.structure(w, problem.batch(examples)[0]).batched()
         moving = torch.cat([p.flatten() for p in structure.potentials if p.requires_grad])
@@ -177,8 +176,7 @@ def test_the_reported_gap_is_that_of_the_model() -> None:
     assert len(states) > 4
     for k, (before, after) in enumerate(pairwise(states), 1):
         dual = dual_of(problem, before.weights)
-        blocks = BlockStatistics(after.statistics, after.sizes, after.constants)
-        point = ProximalDual(dual.problem, LAM, ETA, before.weights, solver.blocks(problem)).point(blocks)
+        point = ProximalDual(dual.problem, LAM, ETA, before.weights, solver.blocks(problem)).point(after.blocks)
         gap = primal(problem, before.weights, after.weights) - float(point.value)
         assert after.model_gap == solver.metrics(after)["model_gap"] == pytest.approx(gap, abs=1e-10)
         assert after.model_gap <= 0.5 / k or after.passes - before.passes == 40 or after.passes == 60

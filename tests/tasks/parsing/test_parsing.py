@@ -17,7 +17,7 @@ from structsmooth.cli import main
 from structsmooth.problems import arcs_of
 from structsmooth.structures.dependencies import crosses
 from structsmooth.tasks import Parsing
-from structsmooth.tasks.parsing.data import Sentence, Tree, is_projective, projectivized, read_trees, write_tree
+from structsmooth.tasks.parsing.data import Sentence, Tree, projectivized, read_trees, write_tree
 from structsmooth.tasks.parsing.features import ARCS, RELATIONS, Tokens, all_features, arc_features, relation_features
 from structsmooth.tasks.parsing.picture import levels
 from structsmooth.tasks.parsing.results import Attachments
@@ -147,13 +147,13 @@ def every_tree(words: int) -> list[tuple[int, ...]]:
 
 def test_projective_trees_are_those_whose_arcs_do_not_cross():
     for words in range(1, 5):
-        assert [heads for heads in every_tree(words) if is_projective(heads)] == trees(words)
+        assert [heads for heads in every_tree(words) if projectivized(heads) == tuple(heads)] == trees(words)
 
 
 def test_trees_are_made_projective_by_few_changes():
     for heads in every_tree(5):
         near = projectivized(heads)
-        assert is_projective(near)
+        assert projectivized(near) == near
         assert near.count(0) == 1
         assert near in trees(5)
         assert (near == heads) == (not bool(crosses(torch.tensor([heads]), torch.ones(1, 5).bool())))
@@ -235,10 +235,10 @@ def test_trees_may_cross_if_they_need_not_be_projective(parser):
         Parsing(labelled=False, projective=projective, bits=12).fit(parser.examples).predict(weights, parser.examples)
         for projective in (True, False)
     )
-    assert all(is_projective(tree.heads) for ((_, tree),) in within)
-    assert not all(is_projective(tree.heads) for ((_, tree),) in free)
+    assert all(projectivized(tree.heads) == tree.heads for ((_, tree),) in within)
+    assert not all(projectivized(tree.heads) == tree.heads for ((_, tree),) in free)
     for ((score, _),), ((highest, tree),) in zip(within, free, strict=True):
-        assert score == pytest.approx(highest) if is_projective(tree.heads) else score < highest
+        assert score == pytest.approx(highest) if projectivized(tree.heads) == tree.heads else score < highest
 
 
 @pytest.mark.parametrize("projective", [True, False])

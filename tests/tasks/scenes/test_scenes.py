@@ -158,8 +158,8 @@ def test_training_and_prediction_score_alike(fitted):
     """Where no superpixel is void, the potentials of the problem are those of the structure that predicts."""
     task, examples = fitted
     filled = [Scene(s.name, s.image, np.where(s.labels == VOID, 0, s.labels), s.classes) for s in examples]
-    problem, regions = task.problem(filled), task.regressions.regions(filled)
-    w, levels = random_weights(problem), task.regressions.of_training(filled)
+    problem, regions = task.problem(filled), task.unaries.regions(filled)
+    w, levels = random_weights(problem), task.unaries.of_training(filled)
     whole = [graphs.SceneGraph.of(*pair, task.task.graph) for pair in zip(regions, levels, strict=True)]
     seen = set()
     for numbers, graph in graphs.batches(whole, w):
@@ -178,7 +178,7 @@ def test_training_and_prediction_score_alike(fitted):
 
 def test_kinds_of_graphs(fitted):
     task, examples = fitted
-    (regions,), (levels,) = task.regressions.regions(examples[:1]), task.regressions(examples[:1])
+    (regions,), (levels,) = task.unaries.regions(examples[:1]), task.unaries(examples[:1])
     graph = graphs.SceneGraph.of(regions, levels, task.task.graph)
     fine, coarse, borders = len(regions.parents), len(regions.coarse.sizes), len(regions.fine.edges)
     counts = {
@@ -195,7 +195,7 @@ def test_kinds_of_graphs(fitted):
 def test_decoding_is_near_the_best_labels(fitted):
     task, examples = fitted
     w = random_weights(task.problem(examples)) / 3
-    regions, levels = task.regressions.regions(examples), task.regressions(examples)
+    regions, levels = task.unaries.regions(examples), task.unaries(examples)
     whole = [graphs.SceneGraph.of(*pair, task.task.graph) for pair in zip(regions, levels, strict=True)]
     for _, graph in graphs.batches(whole, w):
         score, y = graphs.decoded(graph, task.task.graph)
@@ -212,7 +212,7 @@ def test_void_superpixels_are_left_out(fitted):
     half = np.where(np.arange(SIZE[1]) < SIZE[1] // 2, VOID, first.labels).astype(np.uint8)
     partly = Scene(first.name, first.image, half, first.classes)
     nothing = Scene(first.name, first.image, np.full_like(half, VOID), first.classes)
-    regions = task.regressions.regions([partly])[0].fine
+    regions = task.unaries.regions([partly])[0].fine
     problem = task.problem([partly, nothing, *examples[1:]])
     assert problem.n == len(examples)  # nothing is left of the second
     own = problem.graphs.nodes_of(0)

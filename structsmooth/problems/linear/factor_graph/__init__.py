@@ -217,8 +217,8 @@ def respond_relaxed(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[Ten
     if unary.shape[1] == 2:
         # As in `respond_exactly`: the cut takes far less time than the graph and the bounds on it.
         node, edge = torch.zeros_like(unary), torch.zeros_like(pairwise)
-        arrays = (t.detach().contiguous().numpy() for t in (unary, pairwise, edges))
-        graph_cut.half_integral(*arrays, node.numpy(), edge.numpy())
+        tensors = (unary, pairwise, edges, node, edge, pairwise.new_empty(0, 2, 2))
+        graph_cut.half_integral(*(t.detach().contiguous().numpy() for t in tensors))
         value = (unary * node).sum() + (pairwise * edge).sum()
         return value, value, (node, edge)
     relaxation = _graph(unary, edges, pairwise).relaxed()

@@ -127,7 +127,7 @@ class ProgramParts:
         words = int(lengths.max())
         heads, modifiers, offsets = arcs_of(lengths)
         scores = torch.where(heads > 0, (heads - 1) * words + modifiers - 1, words * words + modifiers - 1).int()
-        roots = torch.from_numpy(program.roots)[lengths - 1]
+        roots = torch.from_numpy(program.roots[-words:])[lengths - 1]
         if not labels:
             return cls(program, roots, offsets, scores)
         places, offsets = behind_arcs(lengths, labels)

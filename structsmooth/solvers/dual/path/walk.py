@@ -65,7 +65,7 @@ class Walk:
             return lam_max
         self.begin(best, max(first, lam_max or first))  # lines 13 and 15 to 18
         # Line 14, by the choice of λ∞ within the tolerance: to be checked, not improved.
-        self.state = replace(self.state, gaps=torch.zeros_like(self.state.gaps))
+        self.state = self.state.moved(gaps=torch.zeros_like(self.state.point.gaps))
         return math.inf
 
     def begin(self, statistics: Tensor, lam: float) -> None:
@@ -82,19 +82,17 @@ class Walk:
         """Go to a smaller λ with the same weights, by statistics closer to the labels (Proposition 1)."""
         ratio = lam / self.lam  # ρ
         with self.work.counted(self.problem):
-            gaps = (self.state.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
-            self.state = replace(
-                self.state.towards_labels(ratio),
-                statistics=torch.lerp(self._labels, self.problem.unpacked(self.state.statistics), ratio),
-                gaps=gaps,
-                gap=float(gaps.sum()),
-            )
+            point = self.state.point
+            gaps = (point.gaps + (1 - ratio) * self.margins).clamp_min_(0.0)  # (12)
+            statistics = torch.lerp(self._labels, self.problem.unpacked(point.statistics), ratio)
+            lower = self.state.towards_labels(ratio).moved(statistics=self.problem.packed(statistics), gaps=gaps)
+            self.state = replace(lower, gap=float(gaps.sum()))
         self.lam = lam
 
     def reach(self, tolerance: float, verified: bool = True) -> bool:
         """Make passes until the gap is within the tolerance; whether they sufficed."""
         for left in range(self.limit, -1, -1):
-            if float(self.state.gaps.sum()) <= tolerance:
+            if float(self.state.point.gaps.sum()) <= tolerance:
                 self.check() if verified else self.estimate()
                 if self.gap <= tolerance:
                     return True
@@ -106,12 +104,12 @@ class Walk:
         """Measure the weights as they would be stored, by an oracle call on every example."""
         with self.work.counted(self.problem):
             weights = self.state.weights.float().to(self.state.weights)
-            self._measure(weights, self.problem.block_gaps(weights, self.state.statistics))
+            self._measure(weights, self.problem.block_gaps(weights, self.state.point.statistics))
 
     def estimate(self) -> None:
         """Measure the weights as if block gaps still were as last seen."""
         with self.work.counted(self.problem):
-            self._measure(self.state.weights, self.state.gaps)
+            self._measure(self.state.weights, self.state.point.gaps)
 
     def breakpoint(self) -> Breakpoint:
         """The last measurement, and the costs so far."""
@@ -120,11 +118,11 @@ class Walk:
 
     def _measure(self, weights: Tensor, gaps: Tensor) -> None:
         assert self.state.dual is not None
-        self.weights, self.margins = weights, self.problem.block_margins(weights, self.state.statistics)
+        self.weights, self.margins = weights, self.problem.block_margins(weights, self.state.point.statistics)
         self.loss = float((gaps + self.margins).sum())
         self.objective = self.loss + self.lam / 2 * float(weights @ weights)
         self.gap = self.objective - self.state.dual
-        self.state = replace(self.state, gaps=gaps.clamp_min(0.0))
+        self.state = self.state.moved(gaps=gaps.clamp_min(0.0))
 
     def _advance(self, budget: int) -> None:
         with self.work.counted(self.problem):

@@ -1,21 +1,33 @@
-"""Soft constraints for the 22 weights of the paper's model of photographs (Meshi et al. 2015, figure 2, right)."""
+"""Studies of Meshi et al. (2015): 22 weights for photographs (figure 2, right), and training sizes (figure 3)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from rich.progress import track
 from torch import Tensor, nn
 
 from scripts.reproduce.number_claims import Numbers
 from scripts.reproduce.objectives import draw_objectives, hard_objective
-from structsmooth import BCFW, FactorGraph, FactorGraphProblem, LinearModuleProblem, ScoreModule, SoftBCFW
+from structsmooth import (
+    BCFW,
+    FactorGraph,
+    FactorGraphProblem,
+    LinearModuleProblem,
+    LinearProblem,
+    ScoreModule,
+    SoftBCFW,
+)
 from structsmooth.history import History
+from structsmooth.messages import tracked
+from structsmooth.plots.panels import panels
 from structsmooth.solvers import Progress, Solver
-from structsmooth.tasks import Scenes
+from structsmooth.tasks import Multilabel, Scenes
 
-_LAM = 1.0
+_LAM, _LAM_OF_GENES = 1.0, 0.01
+# 1.96 standard errors to either side hold 95 % of a normal distribution.
+_NORMAL_95 = 1.96
 SOLVERS: Mapping[str, Solver[Any]] = {
     **{
         f"soft, {rho:g}": SoftBCFW(rho=rho, penalty="constant", steps="fw", gap_tolerance=0) for rho in (10.0, 1.0, 0.1)
@@ -49,7 +61,7 @@ def photographs(data: Path, out: Path, quick: bool) -> Numbers:
     testing = fitted.problem(task.read(f"{archive}#{'val' if quick else 'test'}"))
     module, passes = FewWeights(training.states), 2 if quick else 10
     histories = {}
-    for label, solver in track(SOLVERS.items(), "22 weights", transient=True):
+    for label, solver in tracked(SOLVERS.items(), "22 weights", len(SOLVERS)):
         problem = LinearModuleProblem(module, _pairs(training), collate=_alone, chunk_size=1)
         watch = _Watch(testing)
         histories[label] = solver.solve(problem, lam=_LAM, passes=passes, callbacks=[watch]).history
@@ -105,3 +117,36 @@ def _alone(examples: list[Any]) -> Any:
     """A batch of one: graphs have edges of their own."""
     (((log_p, edges), (y, costs)),) = examples
     return (log_p[None], edges), (y[None], costs[None])
+
+
+def differences(data: Path, out: Path, quick: bool) -> Mapping[str, Sequence[float]]:
+    """g(w, δ) at the optimum of the soft problem with ρ = 1, minus g*, over random training sets, by their size.
+
+    g* is the objective that multipliers reach, so that the optimum is smaller by the gap at most.
+    """
+    sizes, samples, passes = ((50, 200), 2, 100) if quick else ((50, 100, 200, 400, 800, 1500), 10, 500)
+    task = Multilabel(scaling="none", inference="relaxed", bias=False)
+    examples = task.read(f"{data}/yeast/yeast.npz#train")
+    problem, rng = task.fit(examples).problem(examples), np.random.default_rng(0)
+    draws = [(size, torch.from_numpy(rng.permutation(problem.n)[:size])) for size in sizes for _ in range(samples)]
+    found: dict[str, list[float]] = {str(size): [] for size in sizes}
+    for size, indices in tracked(draws, "training sets"):
+        found[str(size)].append(_difference(problem, indices, passes))
+    _draw_differences(found, out / "difference.png")
+    return found
+
+
+def _difference(problem: LinearProblem, indices: Tensor, passes: int) -> float:
+    part = problem.subset(indices)
+    soft = SoftBCFW(rho=1.0, penalty="constant", gap_tolerance=1e-4).solve(part, lam=_LAM_OF_GENES, passes=passes)
+    hard = SoftBCFW(rho=3.0, gap_tolerance=1e-4).solve(part, lam=_LAM_OF_GENES, passes=passes)  # fast for all sizes
+    return soft.history[-1].metrics["hard_objective"] - min(row.objective for row in hard.history)
+
+
+def _draw_differences(found: Mapping[str, Sequence[float]], path: Path) -> None:
+    means = [np.mean(values) for values in found.values()]
+    errors = [_NORMAL_95 * np.std(values, ddof=1) / len(values) ** 0.5 for values in found.values()]
+    with panels(path, (1, 1), (6, 4), "yeast, λ = 0.01, ρ = 1") as grid:
+        panel = grid[0, 0]
+        panel.errorbar([int(size) for size in found], means, errors, marker="o", capsize=3)
+        panel.set(xscale="log", ylim=(0, None), xlabel="training examples", ylabel="g(w, δ) − g*")

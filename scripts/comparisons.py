@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from scripts.harness import TRAIN_AND_TEST, Option, option
 from structsmooth import History, Status
 from structsmooth.checkpoint import write_atomic
+from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
 from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, Stop
@@ -23,6 +24,8 @@ from structsmooth.solvers.checks import parse_lam
 
 Reached = dict[tuple[str, str], list[History]]
 """Histories by solver and column of the tables, one for each seed."""
+Measure = Callable[[Tensor], dict[str, float]]
+"""Measures of weights, by name."""
 
 # Options that may change between runs in one folder.
 _IN_NAMES = {"head", "classes", "solvers", "calls", "seeds", "out", "features_cache", "jobs"}
@@ -77,7 +80,7 @@ def kept_run(
     problem: Problem,
     seed: int,
     options: Namespace,
-    measure: Callable[[Tensor], dict[str, float]],
+    measure: Measure,
 ) -> History:
     """The history of a run from the folder of runs, where it is made if it is missing; its last row has measures."""
     path = Path(options.out, f"{name}-{options.calls}calls-{seed}.jsonl")
@@ -102,21 +105,39 @@ def check_settings(options: Namespace) -> None:
     write_atomic(path, json.dumps(settings, indent=1))
 
 
-@contextmanager
-def going_on() -> Iterator[None]:
-    """Bad input ends the program with a sentence, and an interruption with the advice to go on."""
+def compare(
+    options: Namespace,
+    columns: Callable[[], Iterable[tuple[str, Callable[[int], tuple[Problem, Measure]]]]],
+    solvers: Sequence[str],
+    measures: Mapping[str, str],
+    title: str,
+) -> None:
+    """Make the runs that are missing, and print a table of each measure: solvers by columns.
+
+    Bad input ends the program with a sentence, and an interruption with the advice to go on.
+
+    Args:
+        options: of the command.
+        columns: the columns of the tables, each with a problem and what measures its weights, for a seed.
+        solvers: unless the options name others.
+        measures: layouts of their numbers, by name.
+        title: of the table of a measure, which takes the place of ``{}``.
+    """
     try:
-        yield
+        chosen = parse_solvers(options.solvers or solvers)
+        check_settings(options)
+        reached: Reached = {}
+        for column, prepared in columns():
+            for seed, (name, solver) in product(options.seeds, chosen.items()):
+                problem, measure = prepared(seed)
+                history = kept_run(f"{column}-{name}", solver, problem, seed, options, measure)
+                reached.setdefault((name, column), []).append(history)
     except KeyboardInterrupt:
         sys.exit("interrupted: the same command goes on")
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {error}")
-
-
-def print_measures(reached: Reached, measures: Mapping[str, str], title: str) -> None:
-    """Print a table of each measure, which is laid out as it says: solvers by columns, and the mean over those."""
-    for measure, layout in measures.items():
-        print(f"\n{title.format(measure)}\n\n{table(reached, measure, layout)}", flush=True)
+    for name, layout in measures.items():
+        print(f"\n{title.format(name)}\n\n{table(reached, name, layout)}", flush=True)
 
 
 def table(reached: Reached, measure: str, layout: str) -> str:

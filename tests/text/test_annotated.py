@@ -1,0 +1,171 @@
+"""Annotated texts in the forms of several tools: what is read, what is written, and what is refused by its line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from structsmooth.cli import main
+from structsmooth.tasks import NER
+from structsmooth.tasks.trained import train as trained
+from structsmooth.text.annotated import Form, document_of, read_documents, write_documents
+from structsmooth.text.conll import read_conll, read_corpus
+from structsmooth.text.documents import Document, Span
+from structsmooth.text.splitter import Splitter
+
+TEXT = "Ada met Bo."
+ADA = Document(TEXT, (Span(0, 3, "PER"), Span(8, 10, "PER")))
+FORMS: dict[str, Any] = {
+    "doccano": {"id": 3, "text": TEXT, "label": [[8, 10, "PER"], [0, 3, "PER"]]},
+    "doccano, with relations": {
+        "text": TEXT,
+        "entities": [
+            {"id": 1, "label": "PER", "start_offset": 0, "end_offset": 3},
+            {"id": 2, "label": "PER", "start_offset": 8, "end_offset": 10},
+        ],
+        "relations": [],
+    },
+    "spaCy": {"text": TEXT, "spans": [{"start": 0, "end": 3, "label": "PER"}, {"start": 8, "end": 10, "label": "PER"}]},
+    "spaCy, in Python": [TEXT, {"entities": [[0, 3, "PER"], [8, 10, "PER"]]}],
+    "blanks at the ends": {"text": TEXT, "spans": [[0, 4, "PER"], [7, 10, "PER"]]},
+    "Label Studio, small": {
+        "text": TEXT,
+        "label": [{"start": 0, "end": 3, "labels": ["PER"]}, {"start": 8, "end": 10, "labels": ["PER"]}],
+    },
+    "Label Studio": {
+        "data": {"text": TEXT},
+        "annotations": [
+            {"was_cancelled": True, "result": []},
+            {
+                "result": [
+                    {"type": "labels", "value": {"start": 0, "end": 3, "labels": ["PER"]}},
+                    {"type": "labels", "value": {"start": 8, "end": 10, "labels": ["PER"]}},
+                    {"type": "choices", "value": {"choices": ["good"]}},
+                ]
+            },
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("value", FORMS.values(), ids=FORMS)
+def test_forms_of_json(value: Any) -> None:
+    assert document_of(value) == ADA
+
+
+def test_tokens_with_tags() -> None:
+    words, expected = ["Ada", "met", "Bo"], [Span(0, 3, "PER"), Span(8, 10, "PER")]
+    for tags in (["B-PER", "O", "B-PER"], [1, 0, 1]):
+        found = document_of({"tokens": words, "ner_tags": tags}, ["O", "B-PER"])
+        assert found is not None
+        assert (found.text, list(found.spans)) == ("Ada met Bo", expected)
+    assert document_of({"text": TEXT, "spans": [], "answer": "reject"}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"text": TEXT, "label": "good"}, "expected a list of spans, got .*labels of whole texts are no spans"),
+        ({"text": TEXT, "spans": [[0, 7, "A"], [4, 10, "B"]]}, "'Ada met' and 'met Bo' overlap.*Constituents"),
+        ({"text": TEXT, "spans": [[0, 12, "A"]]}, "leaves the text of 11 characters"),
+        ({"text": TEXT, "spans": [[3, 4, "A"]]}, "nothing but blanks"),
+        ({"text": TEXT, "spans": [["0", 3, "A"]]}, "a span must have a start, an end and a label"),
+        ({"tokens": ["a"], "ner_tags": [1]}, "the tags are numbers: give their names in order, --names"),
+        ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "a tag for each of 1 tokens"),
+        ({"sentence": "a"}, "got the keys sentence"),
+        (3, "a line of JSON must be"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(value: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps(FORMS["doccano"]) + "\n" + json.dumps(value) + "\n")
+    with pytest.raises(ValueError, match=rf"data\.jsonl:2: .*{message}"):
+        read_documents(str(path))
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> Document:
+    """Texts of pieces that are words, blanks, emoji and combining marks, with some of the words as spans."""
+    pieces = draw(
+        st.lists(st.sampled_from(["Ada", "Zoe\u0308", "👩‍🚀", " ", "  ", "\t", "\u00a0", ".", "l'", "n't", "(x)"]))
+    )
+    text, spans = "", list[Span]()
+    for piece in [*pieces, "end"]:
+        if piece.strip() and draw(st.booleans()):
+            spans.append(Span(len(text), len(text) + len(piece), draw(st.sampled_from(["PER", "LOC"]))))
+        text += piece
+    return Document(text, tuple(spans))
+
+
+@given(st.lists(documents(), min_size=1, max_size=3))
+def test_offsets_survive_all_forms(tmp_path_factory: pytest.TempPathFactory, given: list[Document]) -> None:
+    folder = tmp_path_factory.mktemp("forms")
+    for form, name in (("jsonl", "a.jsonl"), ("brat", "a.txt")):
+        write_documents(given, str(folder / name), form, [])
+        assert read_documents(str(folder / name)) == given
+
+
+@given(documents())
+def test_spans_are_those_of_the_tokens(document: Document) -> None:
+    misaligned: list[str] = []
+    (found,) = document.tagged(Splitter(["n't"]).words, misaligned)
+    words, starts = found[0].words, found[1]
+    assert [document.text[start : start + len(word)] for word, start in zip(words, starts, strict=True)] == words
+    assert "".join(words) == "".join(document.text.split())
+    begins = {start for start, tag in zip(starts, found[0].tags or (), strict=True) if tag.startswith("B-")}
+    assert begins == {span.start for span in document.spans}
+
+
+@pytest.mark.parametrize(("form", "name"), [("conll", "out.txt"), ("conllu", "out.conllu")])
+def test_command(form: Form, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.json").write_text(
+        json.dumps([FORMS["Label Studio"], {"text": "Bobby left", "label": [[0, 3, "PER"]]}])
+    )
+    out = str(tmp_path / name)
+    assert main(["convert", str(tmp_path / "in.json"), out, "--to", form]) == 0
+    said = capsys.readouterr().err
+    assert "2 texts, 3 entities (PER 3)" in said
+    assert "1 entities end inside of tokens, such as 'Bob': these tokens are split" in said
+    if form == "conll":
+        assert [s.words for s in read_conll(out)] == [["Ada", "met", "Bo", "."], ["Bob", "by", "left"]]
+        assert read_conll(out)[1].tags == ["B-PER", "O", "O"]
+    else:
+        assert [d.covered for d in read_documents(out, column="misc:NER")] == [["Ada", "Bo"], ["Bob"]]
+
+
+def test_lines_of_json_are_training_data(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(json.dumps(value) for value in FORMS.values()))
+    corpus = read_corpus(str(path))
+    assert corpus.form == "lines of JSON, texts with spans"
+    assert [s.words for s in corpus] == [["Ada", "met", "Bo", "."]] * len(FORMS)
+    assert {tuple(s.tags or ()) for s in corpus} == {("B-PER", "O", "B-PER", "O")}
+    half = read_corpus(str(path), share=lambda count: range(count // 2))
+    assert len(half) == len(FORMS) // 2
+    path.write_text(json.dumps(FORMS["spaCy"]) + '\n{"text": "she left", "meta": 3}\n')
+    with pytest.raises(ValueError, match=r"data\.jsonl:2: no annotation: expected one of the keys spans, .* got text"):
+        read_corpus(str(path))
+
+
+def test_answers_are_in_the_form_of_the_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, new = tmp_path / "train.jsonl", tmp_path / "new.jsonl"
+    train.write_text("\n".join(json.dumps(FORMS["doccano"]) for _ in range(4)))
+    task = NER(bits=6, rich=False)
+    trained(task, task.read(str(train)), passes=3).save(tmp_path / "model")
+    rejected = {"text": "Ada", "answer": "reject"}
+    rows = [{"id": 7, "text": "🙂 Ada  met\nBo."}, rejected, {"tokens": ["Bo", "met"]}, {"text": " "}]
+    new.write_text("\n".join(json.dumps(row) for row in rows))
+    assert main(["predict", str(tmp_path / "model"), str(new)]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in found] == ["🙂 Ada  met\nBo.", "Bo met", " "]
+    assert found[0]["id"] == 7
+    spans = [[(s["start"], s["end"], s["label"], s["text"]) for s in row["spans"]] for row in found]
+    assert {(2, 5, "PER", "Ada"), (11, 13, "PER", "Bo")} <= {*spans[0]}
+    assert spans[1:] == [[(0, 2, "PER", "Bo")], []]
+    assert all(row["text"][s["start"] : s["end"]] == s["text"] for row in found for s in row["spans"])
+    assert all(0 < s["probability"] <= 1 for row in found for s in row["spans"])
+    assert main(["predict", str(tmp_path / "model"), str(new), "--top", "2"]) == 2
+    assert "give --json" in capsys.readouterr().err
