@@ -36,7 +36,7 @@ LAYERS = [
     {"structsmooth.perturbation"},
     {"structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},
     {"structsmooth.decisions", "structsmooth.risk"},
-    {"structsmooth.problems.bounds", "structsmooth.problems.sharding"},
+    {"structsmooth.problems.bounds", "structsmooth.problems.reductions"},
     {"structsmooth.problems.base"},
     {"structsmooth.problems.derived"},
     {"structsmooth.problems"},

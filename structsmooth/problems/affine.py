@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem, total
-from structsmooth.problems.sharding import all_reduced, shared_mean
+from structsmooth.problems.reductions import all_reduced, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import Structure
 from structsmooth.structures.checks import numbered
@@ -123,10 +123,8 @@ class AffineProblem(Problem):
         loss: float | None
         hinges = [own.hinge for own in answers if own.hinge is not None]
         costs = [own.cost for own in answers if own.cost is not None]
-        if with_loss and hinges and isinstance(self.smoother, Max):
-            loss = total(hinges) / self.n
-        else:
-            loss = self.own_loss(w, smoother, smoothed, with_loss)
+        seen = hinges if with_loss and isinstance(self.smoother, Max) else []
+        loss = total(seen) / self.n if seen else self.own_loss(w, smoother, smoothed, with_loss)
         cost = total(costs) / self.n if costs else None
         return StatisticsPass(w.clone(), smoother, smoothed, gradient / self.n, loss, cost, statistics=rows or None)
 

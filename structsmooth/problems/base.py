@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.bounds import Bounds, clip
-from structsmooth.problems.sharding import Shard, all_reduced, mean, shared_mean
+from structsmooth.problems.reductions import Shard, all_reduced, mean, shared_mean
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import numbered
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.sharding import calls_of_all, mean
+from structsmooth.problems.reductions import calls_of_all, mean
 from structsmooth.smoothing import Smoother
 
 _APART = (

@@ -25,7 +25,7 @@ from structsmooth import (
     ProxLinear,
 )
 from structsmooth.problems import LinearProblem, Problem, sharded
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 from structsmooth.solvers import SVRG, Adam, FrankWolfe, IncrementalProxLinear, Result
 
 LAM = 0.1

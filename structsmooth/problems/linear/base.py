@@ -24,7 +24,7 @@ from structsmooth.problems.affine import (
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput
-from structsmooth.problems.sharding import all_reduced, mean_rows, rows
+from structsmooth.problems.reductions import all_reduced, mean_rows, rows
 from structsmooth.smoothing import Max, Smoother
 
 

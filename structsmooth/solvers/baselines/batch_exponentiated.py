@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Entropy
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood, entropy_level, uniform
-from structsmooth.solvers.state import State, empty
+from structsmooth.solvers.state import State
 
 # What a success divides γ by: before the first failure, and later.
 _FIRST_FALL = 2.0
@@ -20,19 +20,51 @@ _FALL = 1.05
 _ROUNDING = 1e-12
 
 
+@dataclass(frozen=True)
+class GibbsPoint:
+    """Gibbs distributions of all examples, with log-potentials B_i W + βℓ_i, and what the dual sees of them.
+
+    Statistics enter by g = (1/n) Σ B_iᵀ(m_i − ν(y_i)) and c = (1/n) Σ ⟨ℓ_i, m_i⟩.
+    """
+
+    log_weights: Tensor  # W, [dim]
+    beta: float  # β
+    gradient: Tensor  # g, [dim]
+    cost: float  # c
+    log_partition: float  # mean of log Σ_y exp⟨B_i W + βℓ_i, ν(y) − ν(y_i)⟩
+
+    @classmethod
+    def uniform(cls, problem: LinearProblem) -> "GibbsPoint":
+        """The uniform distributions."""
+        gradient, cost, log_outputs = uniform(problem)
+        return cls(torch.zeros_like(gradient), 0.0, gradient, cost, log_outputs)
+
+    @classmethod
+    def of(cls, problem: LinearProblem, log_weights: Tensor, beta: float) -> "GibbsPoint":
+        """By the exp pass for log-potentials B_i W + βℓ_i, which are β times the potentials of weights W/β."""
+        mu = 1 / beta
+        if mu == entropy_level(problem):
+            # The costs of a pass under the problem's own smoother have its entropy in them.
+            mu = math.nextafter(mu, math.inf)
+        full = problem.full_pass(log_weights / beta, Entropy(mu))
+        assert full.expected_cost is not None
+        return cls(log_weights, beta, full.gradient, full.expected_cost, beta * full.smoothed_loss)
+
+    def divergence(self, before: "GibbsPoint") -> float:
+        """The mean of KL(p_i ‖ q_i) of these distributions p and those before, and what rounding may take away."""
+        rise = (self.beta - before.beta) * self.cost + float((self.log_weights - before.log_weights) @ self.gradient)
+        rounding = _ROUNDING * (abs(rise) + abs(self.log_partition) + abs(before.log_partition))
+        return rise - self.log_partition + before.log_partition + rounding
+
+
 @dataclass
 class BatchExponentiatedGradientState(State):
     """Adds the distributions, one for each example; ``weights`` are those of their point of the dual.
 
-    They have log-potentials B_i W + βℓ_i, since all of their steps were of this form. Statistics enter by
-    g = (1/n) Σ B_iᵀ(m_i − ν(y_i)) and c = (1/n) Σ ⟨ℓ_i, m_i⟩.
+    They are Gibbs distributions, since all of their steps were of this form.
     """
 
-    log_weights: Tensor = field(default_factory=empty)  # W, [dim]
-    beta: float = 0.0  # β
-    gradient: Tensor = field(default_factory=empty)  # g, [dim]
-    cost: float = 0.0  # c
-    log_partition: float = 0.0  # mean of log Σ_y exp⟨B_i W + βℓ_i, ν(y) − ν(y_i)⟩
+    point: GibbsPoint = field(kw_only=True)
     curvature: float = 0.0  # γ of the next step
     has_failed: bool = False  # whether a step has been too long
 
@@ -80,15 +112,9 @@ class BatchExponentiatedGradient(DualSolver[BatchExponentiatedGradientState]):
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from uniform distributions")
-        gradient, cost, log_outputs = uniform(linear)
-        state = BatchExponentiatedGradientState(
-            gradient,
-            log_weights=torch.zeros_like(gradient),
-            gradient=gradient,
-            cost=cost,
-            log_partition=log_outputs,
-            curvature=float(gradient @ gradient) / lam or 1.0,
-        )
+        point = GibbsPoint.uniform(linear)
+        curvature = float(point.gradient @ point.gradient) / lam or 1.0
+        state = BatchExponentiatedGradientState(point.gradient, point=point, curvature=curvature)
         return _valued(state, linear, lam)
 
     def advance(
@@ -100,46 +126,23 @@ class BatchExponentiatedGradient(DualSolver[BatchExponentiatedGradientState]):
         budget: int,
     ) -> BatchExponentiatedGradientState:
         """One pass: a step, or the finding that γ is too small for it."""
-        linear, gamma = self.linear(problem, lam), state.curvature
+        linear, gamma, before = self.linear(problem, lam), state.curvature, state.point
         whole = gamma + entropy_level(linear)
-        log_weights = (gamma * state.log_weights + state.weights) / whole
-        beta = (gamma * state.beta + 1) / whole
-        full = _gibbs(linear, log_weights, beta)
-        assert full.expected_cost is not None
-        log_partition = beta * full.smoothed_loss
-        rise = (beta - state.beta) * full.expected_cost + float((log_weights - state.log_weights) @ full.gradient)
-        divergence = rise - log_partition + state.log_partition
-        rounding = _ROUNDING * (abs(rise) + abs(log_partition) + abs(state.log_partition))
-        if float((full.gradient - state.gradient).square().sum()) / (2 * lam) > gamma * (divergence + rounding):
+        log_weights = (gamma * before.log_weights + state.weights) / whole
+        point = GibbsPoint.of(linear, log_weights, (gamma * before.beta + 1) / whole)
+        change = point.gradient - before.gradient
+        if float(change.square().sum()) / (2 * lam) > gamma * point.divergence(before):
             return replace(state, passes=state.passes + 1, curvature=2 * gamma, has_failed=True)
-        new = replace(
-            state,
-            passes=state.passes + 1,
-            log_weights=log_weights,
-            beta=beta,
-            gradient=full.gradient,
-            cost=full.expected_cost,
-            log_partition=log_partition,
-            curvature=gamma / (_FALL if state.has_failed else _FIRST_FALL),
-        )
-        return _valued(new, linear, lam)
-
-
-def _gibbs(problem: LinearProblem, log_weights: Tensor, beta: float) -> FullPass:
-    """The exp pass for log-potentials B_i W + βℓ_i, which are β times the potentials of weights W/β."""
-    mu = 1 / beta
-    if mu == entropy_level(problem):
-        # The costs of a pass under the problem's own smoother have its entropy in them.
-        mu = math.nextafter(mu, math.inf)
-    return problem.full_pass(log_weights / beta, Entropy(mu))
+        curvature = gamma / (_FALL if state.has_failed else _FIRST_FALL)
+        return _valued(replace(state, passes=state.passes + 1, point=point, curvature=curvature), linear, lam)
 
 
 def _valued(
     state: BatchExponentiatedGradientState, problem: LinearProblem, lam: float
 ) -> BatchExponentiatedGradientState:
     """``state`` with the weights and the value of its point of the dual, if that is a bound."""
-    v = state.gradient / -lam
-    entropy = state.log_partition - float(state.log_weights @ state.gradient) - state.beta * state.cost
-    dual = state.cost + entropy_level(problem) * entropy - lam * problem.conjugate(v)
+    point, v = state.point, state.point.gradient / -lam
+    entropy = point.log_partition - float(point.log_weights @ point.gradient) - point.beta * point.cost
+    dual = point.cost + entropy_level(problem) * entropy - lam * problem.conjugate(v)
     # Losses are not negative, so zero is a bound.
     return replace(state, weights=problem.within_bounds(v), dual=max(dual, 0.0))

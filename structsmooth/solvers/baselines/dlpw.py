@@ -61,21 +61,9 @@ class DualLossPass(FullPass):
 
 @dataclass
 class DLPWState(State):
-    """Adds messages δ [E, 2, S], and the marginals of nodes and edges that the weights are made of."""
+    """Adds a point whose multipliers are the messages, and whose marginals are those that the weights are made of."""
 
-    messages: Tensor = field(default_factory=empty)
-    nodes: Tensor = field(default_factory=empty)
-    edges: Tensor = field(default_factory=empty)
-
-    @property
-    def point(self) -> SoftPoint:
-        """Weights, marginals and, as multipliers, messages."""
-        return SoftPoint(self.weights, self.nodes, self.edges, self.messages)
-
-    def at(self, point: SoftPoint) -> "DLPWState":
-        """The state with another point."""
-        nodes, edges, messages = point.nodes, point.edges, point.multipliers
-        return replace(self, weights=point.weights, nodes=nodes, edges=edges, messages=messages)
+    point: SoftPoint = field(kw_only=True)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Keep the best lower bound."""
@@ -144,10 +132,10 @@ class DLPW(DualSolver[DLPWState]):
         if start is not None:
             if not isinstance(start, DLPWState):
                 raise TypeError(f"start must be a DLPWState, got {type(start).__name__}")
-            if start.messages.shape != point.multipliers.shape or start.weights.shape != point.weights.shape:
+            if any(a.shape != b.shape for a, b in zip(vars(start.point).values(), vars(point).values(), strict=True)):
                 raise ValueError("start must be of this problem, got a state with other weights or messages")
             point = start.point
-        return DLPWState(point.weights, self.learning_rate or polyak_step_size(dual)).at(point)
+        return DLPWState(point.weights, self.learning_rate or polyak_step_size(dual), point=point)
 
     def advance(
         self, problem: Problem, lam: float, state: DLPWState, rng: np.random.Generator, budget: int
@@ -156,7 +144,7 @@ class DLPW(DualSolver[DLPWState]):
         dual, order = self.soft(problem, lam), torch.from_numpy(rng.permutation(problem.n))
         point = visited(dual, state.point, order, state.passes * problem.n, state.step_size, self.temperature)
         problem.oracle_calls += problem.n
-        return replace(state.at(point), passes=state.passes + 1)
+        return replace(state, weights=point.weights, point=point, passes=state.passes + 1)
 
     def evaluate(self, problem: Problem, lam: float, state: DLPWState) -> DualLossPass:
         """g(w, δ), and the bound of the marginals; nothing is inferred."""

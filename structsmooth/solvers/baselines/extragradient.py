@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.problems.base import FullPass, Problem
+from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.smoothing import Entropy
-from structsmooth.solvers.dual.base import DualSolver, uniform
+from structsmooth.solvers.baselines.batch_exponentiated import GibbsPoint
+from structsmooth.solvers.dual.base import DualSolver
+from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.state import State, empty
 
 
@@ -18,18 +19,12 @@ from structsmooth.solvers.state import State, empty
 class ExtragradientState(State):
     """Adds the last point (w, m) of the saddle, and the mean of the points ahead, of which ``weights`` are the weights.
 
-    The distributions have log-potentials B_i W + βℓ_i, since all of their steps were of this form. Statistics enter by
-    g = (1/n) Σ B_iᵀ(m_i − ν(y_i)) and c = (1/n) Σ ⟨ℓ_i, m_i⟩.
+    The distributions are Gibbs distributions, since all of their steps were of this form. β is the sum of step sizes.
     """
 
     iterate: Tensor = field(default_factory=empty)  # w, [dim]
-    log_weights: Tensor = field(default_factory=empty)  # W, [dim]
-    beta: float = 0.0  # β, the sum of all step sizes
-    gradient: Tensor = field(default_factory=empty)  # g of m, [dim]
-    cost: float = 0.0  # c of m
-    log_partition: float = 0.0  # mean of log Σ_y exp⟨B_i W + βℓ_i, ν(y) − ν(y_i)⟩
-    mean_gradient: Tensor = field(default_factory=empty)  # g of the mean
-    mean_cost: float = 0.0  # c of the mean
+    point: GibbsPoint = field(kw_only=True)  # m
+    mean: DualPoint = field(kw_only=True)
     gamma: float = 0.0  # size of the next step
     ratio: float = 0.0  # step size of weights over that of distributions
     has_failed: bool = False  # whether a step has been too long
@@ -76,18 +71,16 @@ class Extragradient(DualSolver[ExtragradientState]):
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from uniform distributions")
-        gradient, cost, log_outputs = uniform(linear)
-        zero = torch.zeros_like(gradient)
+        point = GibbsPoint.uniform(linear)
+        cost, log_outputs = point.cost, point.log_partition
+        zero = torch.zeros_like(point.gradient)
         w = linear.within_bounds(zero)
         return ExtragradientState(
             w,
             dual=0.0,  # losses are not negative
             iterate=w,
-            log_weights=zero,
-            gradient=gradient,
-            cost=cost,
-            log_partition=log_outputs,
-            mean_gradient=zero,
+            point=point,
+            mean=DualPoint(zero),
             gamma=log_outputs / cost if cost > 0 else 1.0,
             # The squared distance of zero to the optimum is about cost/λ, the divergence to it about log_outputs.
             ratio=cost / (lam * log_outputs) if cost > 0 and log_outputs > 0 else 1.0,
@@ -97,46 +90,30 @@ class Extragradient(DualSolver[ExtragradientState]):
         self, problem: Problem, lam: float, state: ExtragradientState, rng: np.random.Generator, budget: int
     ) -> ExtragradientState:
         """One pass: a step, or the finding that γ is too large for it."""
-        linear, gamma, beta = self.linear(problem, lam), state.gamma, state.beta + state.gamma
-        w_ahead = _descended(linear, lam, state, state.gradient)
-        ahead = _gibbs(linear, state.log_weights + gamma * state.iterate, beta)
+        linear, gamma, before = self.linear(problem, lam), state.gamma, state.point
+        beta = before.beta + gamma
+        w_ahead = _descended(linear, lam, state, before.gradient)
+        ahead = GibbsPoint.of(linear, before.log_weights + gamma * state.iterate, beta)
         w = _descended(linear, lam, state, ahead.gradient)
-        log_weights = state.log_weights + gamma * w_ahead
-        full = _gibbs(linear, log_weights, beta)
-        assert ahead.expected_cost is not None
-        assert full.expected_cost is not None
-        log_partition = beta * full.smoothed_loss
-        step = gamma * (full.expected_cost + float(w_ahead @ full.gradient))  # ⟨change of the log-potentials, m⟩
-        divergence = step - log_partition + state.log_partition
-        distance = float((w - state.iterate).square().sum()) / (2 * state.ratio) + divergence
+        point = GibbsPoint.of(linear, before.log_weights + gamma * w_ahead, beta)
+        distance = float((w - state.iterate).square().sum()) / (2 * state.ratio) + point.divergence(before)
         change = float(ahead.gradient @ (w_ahead - w)) + lam / 2 * float(w_ahead @ w_ahead - w @ w)
-        change -= ahead.expected_cost - full.expected_cost + float(w_ahead @ (ahead.gradient - full.gradient))
-        rounding = _ROUNDING * (abs(step) + abs(log_partition) + abs(state.log_partition))
-        if gamma * change > distance + rounding:
+        change -= ahead.cost - point.cost + float(w_ahead @ (ahead.gradient - point.gradient))
+        if gamma * change > distance:
             return replace(state, passes=state.passes + 1, gamma=gamma / 2, has_failed=True)
         newest = gamma / beta
-        new = replace(
+        mean = state.mean.towards(DualPoint(ahead.gradient, ahead.cost), newest)
+        assert state.dual is not None
+        return replace(
             state,
             passes=state.passes + 1,
             weights=torch.lerp(state.weights, w_ahead, newest),
             iterate=w,
-            log_weights=log_weights,
-            beta=beta,
-            gradient=full.gradient,
-            cost=full.expected_cost,
-            log_partition=log_partition,
-            mean_gradient=torch.lerp(state.mean_gradient, ahead.gradient, newest),
-            mean_cost=state.mean_cost + newest * (ahead.expected_cost - state.mean_cost),
+            point=point,
+            mean=mean,
             gamma=gamma * (_RISE if state.has_failed else _FIRST_RISE),
+            dual=max(state.dual, mean.value(lam, linear.bounds)),
         )
-        assert state.dual is not None
-        dual = new.mean_cost - lam * linear.conjugate(new.mean_gradient / -lam)
-        return replace(new, dual=max(state.dual, dual))
-
-
-def _gibbs(problem: LinearProblem, log_weights: Tensor, beta: float) -> FullPass:
-    """The exp pass for log-potentials B_i W + βℓ_i, which are β times the potentials of weights W/β."""
-    return problem.full_pass(log_weights / beta, Entropy(1 / beta))
 
 
 def _descended(problem: LinearProblem, lam: float, state: ExtragradientState, gradient: Tensor) -> Tensor:
@@ -148,4 +125,3 @@ def _descended(problem: LinearProblem, lam: float, state: ExtragradientState, gr
 # Factors of γ after a success: before the first failure, and later.
 _FIRST_RISE = 2.0
 _RISE = 1.1
-_ROUNDING = 1e-12

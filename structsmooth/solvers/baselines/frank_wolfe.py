@@ -5,22 +5,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.bounds import conjugate, line_search
+from structsmooth.problems.bounds import line_search
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.smoothing import Max
 from structsmooth.solvers.dual.base import DualSolver
-from structsmooth.solvers.state import State, empty
+from structsmooth.solvers.lower_bound import DualPoint
+from structsmooth.solvers.state import State
 
 
 @dataclass
 class FrankWolfeState(State):
-    """Adds the dual iterate, as a :class:`~structsmooth.solvers.lower_bound.DualPoint`."""
+    """Adds the dual iterate, of gradient −λv; ``weights`` are v, within the bounds."""
 
-    dual_gradient: Tensor = field(default_factory=empty)  # −λv, [dim]; ``weights`` are v, within the bounds
-    dual_cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
+    point: DualPoint = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -39,14 +38,14 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> FrankWolfeState:
         """The labels, or the dual iterate of ``start``."""
         linear = self.linear(problem, lam)
-        gradient, cost = torch.zeros_like(linear.start()), 0.0
+        point = DualPoint(torch.zeros_like(linear.start()))
         if start is not None:
             if not isinstance(start, FrankWolfeState):
                 raise TypeError(f"start must be a FrankWolfeState, got {type(start).__name__}")
-            gradient, cost = start.dual_gradient, start.dual_cost
-        if gradient.shape != (linear.dim,):
-            raise ValueError(f"start must be of {linear.dim} weights, got one of {len(gradient)}")
-        return _at(FrankWolfeState(gradient, dual_gradient=gradient, dual_cost=cost), linear, lam)
+            point = start.point
+        if point.gradient.shape != (linear.dim,):
+            raise ValueError(f"start must be of {linear.dim} weights, got one of {len(point.gradient)}")
+        return _at(FrankWolfeState(point.gradient, point=point), linear, lam)
 
     def advance(
         self, problem: Problem, lam: float, state: FrankWolfeState, rng: np.random.Generator, budget: int
@@ -54,17 +53,16 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
         """One pass: one step."""
         linear, full = self.linear(problem, lam), state.memo.full_pass(problem, state.weights, Max())
         assert full.expected_cost is not None
-        towards, rise = full.gradient - state.dual_gradient, full.expected_cost - state.dual_cost
-        direction = towards / -lam
-        slope = rise / lam - float(direction @ state.weights)
-        size = line_search(slope, state.dual_gradient / -lam, direction, 1.0, linear.bounds)
-        new = replace(state, passes=state.passes + 1, dual_cost=state.dual_cost + size * rise)
-        new.dual_gradient = state.dual_gradient + size * towards
+        point = state.point
+        direction = (full.gradient - point.gradient) / -lam
+        slope = (full.expected_cost - point.cost) / lam - float(direction @ state.weights)
+        size = line_search(slope, point.gradient / -lam, direction, 1.0, linear.bounds)
+        point = point.towards(DualPoint(full.gradient, full.expected_cost), size)
+        new = replace(state, passes=state.passes + 1, point=point)
         return _at(new, linear, lam)
 
 
 def _at(state: FrankWolfeState, problem: LinearProblem, lam: float) -> FrankWolfeState:
     """``state`` with the weights and the value of its dual iterate."""
-    v = state.dual_gradient / -lam
-    dual = state.dual_cost - lam * conjugate(v, problem.bounds)
-    return replace(state, weights=problem.within_bounds(v), dual=dual)
+    weights = problem.within_bounds(state.point.gradient / -lam)
+    return replace(state, weights=weights, dual=state.point.value(lam, problem.bounds))

@@ -1,6 +1,6 @@
 """L-BFGS for smooth losses, such as the likelihood of conditional random fields."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from structsmooth.smoothing import Max
 from structsmooth.solvers.base import Solver
 from structsmooth.solvers.lower_bound import BoundedState, DualPoint
 from structsmooth.solvers.primal.gradient import first_weights
-from structsmooth.solvers.state import PassMemo, empty
+from structsmooth.solvers.state import PassMemo
 
 # Of the weak Wolfe conditions: the least decrease, and the part of the slope that may be left.
 _DECREASE, _SLOPE = 1e-4, 0.9
@@ -26,25 +26,13 @@ _TRIES = 20
 class LBFGSState(BoundedState):
     """Adds the last steps s_j and the changes y_j of the gradient along them, oldest first."""
 
-    pairs: tuple[tuple[Tensor, Tensor], ...] = ()
+    steps: tuple[Tensor, ...] = ()
+    changes: tuple[Tensor, ...] = ()
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound; without an expected cost, or with λ = 0, there is none."""
         if full.expected_cost is not None and lam > 0:
             self.raise_bound(DualPoint(full.gradient, full.expected_cost), lam)
-
-    def split(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and numbers; the pairs are one tensor, [m, 2, dim]."""
-        tensors, numbers = super().split()
-        rows = [torch.stack(pair) for pair in numbers.pop("pairs")]
-        return tensors | {"pairs": torch.stack(rows) if rows else empty()}, numbers
-
-    @classmethod
-    def joined(cls, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> "LBFGSState":
-        """The inverse of :meth:`split`."""
-        # Not views: sums over vectors at other places in memory round differently.
-        pairs = tuple((step.clone(), change.clone()) for step, change in tensors["pairs"])
-        return super().joined({n: t for n, t in tensors.items() if n != "pairs"}, numbers | {"pairs": pairs})
 
 
 @dataclass(frozen=True)
@@ -104,7 +92,7 @@ class LBFGS(Solver[LBFGSState]):
     ) -> LBFGSState:
         """One step: a pass for every point that the line search tries."""
         here = _Point.of(state.memo.full_pass(problem, state.weights, Max()), lam)
-        direction = -_inverse_times(here.gradient, state.pairs)
+        direction = -_inverse_times(here.gradient, [*zip(state.steps, state.changes, strict=True)])
 
         def at(size: float) -> _Point:
             weights = torch.add(state.weights, direction, alpha=size)
@@ -115,7 +103,8 @@ class LBFGS(Solver[LBFGSState]):
         new = replace(state, weights=found.full.weights, passes=state.passes + passes, memo=PassMemo(found.full))
         if float(step @ change) <= 0:  # no step at all, or one of a loss that is not convex
             return new
-        return replace(new, pairs=(*state.pairs, (step, change))[-self.memory :])
+        kept = (*state.steps, step)[-self.memory :], (*state.changes, change)[-self.memory :]
+        return replace(new, steps=kept[0], changes=kept[1])
 
 
 class _Point(NamedTuple):
@@ -132,7 +121,7 @@ class _Point(NamedTuple):
         return cls(full, value, full.gradient + lam * weights)
 
 
-def _inverse_times(gradient: Tensor, pairs: tuple[tuple[Tensor, Tensor], ...]) -> Tensor:
+def _inverse_times(gradient: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """H g by two loops over the steps; without any, g itself at unit length, or shorter (Algorithm 7.4)."""
     result = gradient.clone()
     if not pairs:

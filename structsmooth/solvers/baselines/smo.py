@@ -23,16 +23,23 @@ _LEAST_MASS = 1e-12
 
 
 @dataclass
-class SMOState(State):
-    """Adds the marginals of all examples, end to end; ``weights`` are those of their point, and ``dual`` its value.
+class Marginals:
+    """A point of the dual by the marginals of all examples, end to end, which the steps of a pass change in place.
 
     Token t of an example has a matrix [S, S] of pairs of its label (columns) and the one before (rows), where the first
     token has all its mass in row 0.
     """
 
-    iterate: Tensor = field(default_factory=empty)  # v, [dim]; ``weights`` are these, within the bounds
-    pairs: Tensor = field(default_factory=empty)  # [tokens, S, S]
+    weights: Tensor  # v, [dim]
+    pairs: Tensor  # [tokens, S, S]
     cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
+
+
+@dataclass
+class SMOState(State):
+    """Adds the point of the dual; ``weights`` are its v within the bounds, and ``dual`` is its value."""
+
+    point: Marginals = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -81,17 +88,16 @@ class SMO(DualSolver[SMOState]):
         before[chains.sequences.offsets[:-1]] = 0
         pairs[torch.arange(len(pairs)), before, chains.labels] = 1
         v = chains.start()
-        return _valued(SMOState(v, iterate=v, pairs=pairs), chains, lam)
+        return _valued(SMOState(v, point=Marginals(v, pairs)), chains, lam)
 
     def advance(self, problem: Problem, lam: float, state: SMOState, rng: np.random.Generator, budget: int) -> SMOState:
         """One pass: a step on every example, in random order."""
         chains = self._chains(problem, lam)
-        point = _Marginals(state.iterate.clone(), state.pairs.clone(), state.cost)
+        point = replace(state.point, weights=state.point.weights.clone(), pairs=state.point.pairs.clone())
         for block in rng.permutation(chains.n).tolist():
             _step(chains, lam, point, block)
         v, pairs, cost = agreed(chains, (point.weights, point.pairs, torch.tensor(point.cost, dtype=torch.float64)))
-        new = replace(state, passes=state.passes + 1, iterate=v, pairs=pairs, cost=float(cost))
-        return _valued(new, chains, lam)
+        return _valued(replace(state, passes=state.passes + 1, point=Marginals(v, pairs, float(cost))), chains, lam)
 
     def evaluate(self, problem: Problem, lam: float, state: SMOState) -> FullPass:
         """The loss alone: the marginals need no gradient."""
@@ -108,16 +114,7 @@ class SMO(DualSolver[SMOState]):
         return linear
 
 
-@dataclass
-class _Marginals:
-    """The point of the dual that the steps of a pass change in place."""
-
-    weights: Tensor
-    pairs: Tensor
-    cost: float
-
-
-def _step(problem: ChainProblem, lam: float, point: _Marginals, block: int) -> None:
+def _step(problem: ChainProblem, lam: float, point: Marginals, block: int) -> None:
     pairs = point.pairs[problem.data.tokens(block)]  # a view
     augmented = problem.augmented(problem.within_bounds(point.weights), block)
 
@@ -161,5 +158,6 @@ def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _valued(state: SMOState, problem: LinearProblem, lam: float) -> SMOState:
     """``state`` with the weights and the value of its point of the dual."""
-    dual = state.cost - lam * problem.conjugate(state.iterate)
-    return replace(state, weights=problem.within_bounds(state.iterate), dual=dual)
+    point = state.point
+    dual = point.cost - lam * problem.conjugate(point.weights)
+    return replace(state, weights=problem.within_bounds(point.weights), dual=dual)

@@ -40,39 +40,23 @@ class SoftPass(FullPass):
 
 @dataclass
 class SoftBCFWState(State):
-    """Adds the dual point, see :class:`~structsmooth.solvers.soft_bcfw.point.SoftPoint`, and its values.
+    """Adds the dual point and its values.
 
-    With multipliers, ``iterate`` is v = Ψμ, the weights of the marginals at λ, and ``weights`` and ``messages`` are
-    averages of the prox-centers w and δ. With other penalties, ``weights`` is Ψμ.
+    With multipliers, ``weights`` and ``messages`` are averages of the prox-centers w and δ, and the weights of the
+    point are those of its marginals at λ. With other penalties, ``weights`` are these.
     """
 
-    nodes: Tensor = field(default_factory=empty)
-    edges: Tensor = field(default_factory=empty)
-    multipliers: Tensor = field(default_factory=empty)  # δ of the last pass, or δ̄
-    iterate: Tensor = field(default_factory=empty)
+    point: SoftPoint = field(kw_only=True)  # its multipliers are δ of the last pass, or δ̄
     center: Tensor = field(default_factory=empty)  # w of the last pass
     messages: Tensor = field(default_factory=empty)
     scale: float = 0.0  # κ_0
     kappa: float = 0.0  # of the last pass
-    mixed_gradient: Tensor = field(default_factory=empty)  # of the best mixture of marginals so far
-    mixed_cost: float = 0.0
-    places: Tensor = field(default_factory=empty)  # and what else a point has for pieces
-    finals: Tensor = field(default_factory=empty)
-    atoms: Tensor = field(default_factory=empty)
-    alphas: Tensor = field(default_factory=empty)
-    entropies: Tensor = field(default_factory=empty)
+    mixture: DualPoint | None = None  # of marginals so far, the best
     rho: float = 0.0  # of the last pass
     soft_objective: float = 0.0  # g_ρ
     soft_dual: float = 0.0  # f_ρ
     hard_objective: float = 0.0  # g
     disagreement: float = 0.0
-
-    @property
-    def point(self) -> SoftPoint:
-        """The dual point as a problem takes it."""
-        own = self.iterate if len(self.iterate) else self.weights
-        pieces = (self.places, self.finals, self.atoms, self.alphas, self.entropies)
-        return SoftPoint(own, self.nodes, self.edges, self.multipliers, *pieces)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Keep the values of the point, and the best lower bound."""
@@ -82,9 +66,8 @@ class SoftBCFWState(State):
         bound = full.values.dual
         if full.near is not None:
             new = DualPoint(*full.near)
-            before = self.mixed_gradient if len(self.mixed_gradient) else torch.zeros_like(new.gradient)
-            mixed = DualPoint(before, self.mixed_cost).improved(new, lam)
-            self.mixed_gradient, self.mixed_cost, bound = mixed.gradient, mixed.cost, mixed.value(lam)
+            self.mixture = (self.mixture or DualPoint(torch.zeros_like(new.gradient))).improved(new, lam)
+            bound = self.mixture.value(lam)
         self.dual = bound if self.dual is None else max(self.dual, bound)
 
 
@@ -221,7 +204,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             if not isinstance(start, SoftBCFWState):
                 raise TypeError(f"start must be a SoftBCFWState, got {type(start).__name__}")
             for name in ("nodes", "edges", "multipliers", "places", "finals", "entropies"):
-                own, expected = getattr(start, name), getattr(labels, name)
+                own, expected = getattr(start.point, name), getattr(labels, name)
                 if own.shape != expected.shape:
                     raise ValueError(
                         f"start must have {name} of shape {tuple(expected.shape)}, got {tuple(own.shape)}: "
@@ -230,14 +213,14 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             point, center = replace(start.point, weights=dual.weights(start.point)), start.weights
         rho = self.strength(dual, 0)
         if not self._proximal:
-            return SoftBCFWState(**vars(replace(point, multipliers=labels.multipliers)), rho=rho)
+            return SoftBCFWState(point.weights, point=replace(point, multipliers=labels.multipliers), rho=rho)
         if isinstance(start, SoftBCFWState):
             known = len(start.messages) == len(labels.multipliers)  # else of a run with another penalty
             messages = start.messages if known else dual.with_multipliers(point, start.rho).multipliers
             point = replace(point, multipliers=messages)
         return SoftBCFWState(
-            **vars(replace(point, weights=center)),
-            iterate=point.weights,
+            center,
+            point=point,
             center=center,
             messages=point.multipliers,
             scale=dual.scale() if self.kappa is None else 0.0,
@@ -252,18 +235,17 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             dual = self.soft(problem, lam)
             rho = self.strength(dual, state.passes)
             point = self._pass(dual, state.point, rho, rng)
-            return replace(state, **vars(point), rho=rho, passes=state.passes + 1)
+            return replace(state, weights=point.weights, point=point, rho=rho, passes=state.passes + 1)
         kappa = self.kappa or kappa_of(lam, state.scale)
         dual = self.soft(problem, lam + kappa)
-        begin = (kappa * state.center).add_(state.iterate, alpha=lam).div_(lam + kappa)
+        begin = (kappa * state.center).add_(state.point.weights, alpha=lam).div_(lam + kappa)
         point = self._pass(dual, replace(state.point, weights=begin), state.rho, rng)
         point = dual.with_multipliers(point, state.rho)
         newest = newest_weight(state.passes + 1, ONE_A_PASS)
         return replace(
             state,
             weights=torch.lerp(state.weights, point.weights, newest),
-            **{name: own for name, own in vars(point).items() if name != "weights"},
-            iterate=(point.weights - state.center).mul_(kappa / lam).add_(point.weights),
+            point=replace(point, weights=(point.weights - state.center).mul_(kappa / lam).add_(point.weights)),
             center=point.weights,
             messages=torch.lerp(state.messages, point.multipliers, newest),
             kappa=kappa,

@@ -144,7 +144,9 @@ class SoftDual:
     def bound(self, point: SoftPoint) -> float:
         """A bound f(μ') ≤ min G on the hard problem, by marginals μ' on the way from the labels to :meth:`near`."""
         gradient, cost = self.near(point)
-        return largest_on_line(cost, float(gradient @ gradient) / self.lam)
+        curvature = float(gradient @ gradient) / self.lam
+        share = step_length(cost, curvature)
+        return cost * share - curvature * share**2 / 2
 
     def near(self, point: SoftPoint) -> tuple[Tensor, float]:
         """Marginals μ' that agree, near those of a point: (1/n) Σ Bᵀ(μ' − ν(y)) [dim], and their mean cost.
@@ -243,12 +245,6 @@ def soft_dual(user: str, problem: Problem, lam: float) -> SoftDual:
         raise TypeError(f"{user} needs a FactorGraphProblem, got {type(problem).__name__}; take BCFW")
     check_unweighted(user, linear)
     return SoftDual(linear, lam)
-
-
-def largest_on_line(rise: float, curvature: float) -> float:
-    """The largest value of rise · t − curvature · t²/2 for t in [0, 1]."""
-    size = step_length(rise, curvature)
-    return rise * size - curvature * size**2 / 2
 
 
 def sample(n: int) -> range:

@@ -65,7 +65,7 @@ class ModuleGraph:
             for f in kept[2].tolist():
                 scope = structure.scopes[0, f]
                 automata.append((number[scope[scope >= 0]], structure.transitions[f]))
-        costs = _without_padding(kept, structure.replace(*example.constants.with_barriers(example.costs)))
+        costs = without_padding(kept, structure.replace(*example.constants.with_barriers(example.costs)))
         nodes, pairs, *finals = (part.clamp_min(FORBIDDEN) for part in costs)
         a, b = (nodes > BARELY_ALLOWED)[edges].unbind(1)
         pairs = torch.where(a.unsqueeze(2) & b.unsqueeze(1), pairs, FORBIDDEN)  # what a node forbids, its edges do too
@@ -80,10 +80,6 @@ class ModuleGraph:
             label_parts=tuple(part[0][own].double() for part, own in zip(parts, kept, strict=True)),
             label_score=example.label_score,
         )
-
-    def without_padding(self, structure: FactorGraph) -> Parts:
-        """Potentials of nodes [N, S], edges [E, S, S] and perhaps factors [F, Q] in float64; differentiable."""
-        return _without_padding(self.kept, structure)
 
     def cost(self, parts: Parts) -> float:
         """⟨ℓ + c, μ⟩ − ⟨c, ν(y)⟩ of marginals μ, with the constants c."""
@@ -230,7 +226,8 @@ def inner(a: Parts, b: Parts) -> float:
     return sum(float((p * q).sum()) for p, q in zip(a, b, strict=True))
 
 
-def _without_padding(kept: Sequence[Tensor], structure: FactorGraph) -> Parts:
+def without_padding(kept: Sequence[Tensor], structure: FactorGraph) -> Parts:
+    """Potentials of nodes [N, S], edges [E, S, S] and perhaps factors [F, Q] in float64; differentiable."""
     whole = structure.batched()
     return tuple(p[0][own].double() for p, own in zip(whole.potentials, kept, strict=True))
 

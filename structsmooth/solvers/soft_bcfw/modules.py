@@ -13,7 +13,7 @@ from structsmooth.problems.bounds import step_length
 from structsmooth.problems.linear.module import LinearModuleProblem
 from structsmooth.solvers.soft_bcfw.agreement import agreeing
 from structsmooth.solvers.soft_bcfw.dual import LEAST_WEIGHT, SoftSteps, SoftValues, sample
-from structsmooth.solvers.soft_bcfw.graphs import ModuleGraph, ModuleGraphs, inner
+from structsmooth.solvers.soft_bcfw.graphs import ModuleGraph, ModuleGraphs, inner, without_padding
 from structsmooth.solvers.soft_bcfw.pieces import BARELY_ALLOWED, FORBIDDEN, Decomposition, Held, Norms
 from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.structures.factor_graph import FactorGraph
@@ -220,7 +220,7 @@ class ModuleSoftDual:
             structure = self.problem.structure(w, example.x)
             assert isinstance(structure, FactorGraph)
             structure = structure.replace(*example.constants.without(structure.potentials))
-            return w, self._all.each[i].without_padding(structure)
+            return w, without_padding(self._all.each[i].kept, structure)
 
     def _augmented(self, potentials: Parts, i: int) -> Parts:
         """θ + ℓ of an example."""

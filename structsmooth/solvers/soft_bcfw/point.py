@@ -75,7 +75,10 @@ class SoftPoint:
     @property
     def potts_form(self) -> Tensor:
         """Marginals of links under Potts scores, however many states: [links, 3S]."""
-        return long_form(self.edges) if self.binary else self.edges
+        if not self.binary:
+            return self.edges
+        both, second, first = self.edges.unbind(1)
+        return torch.stack([1 - both - second - first, both, second, first, first, second], 1)
 
     def ends(self) -> Tensor:
         """Marginals μ_ci of the two ends of all links: [links, 2, S]."""
@@ -115,12 +118,6 @@ class SoftPoint:
 def short_form(edges: Tensor) -> Tensor:
     """The entries (1, 1), (0, 1) and (1, 0) [links, 3] of Potts marginals of two states [links, 6]."""
     return edges[:, 1:4]
-
-
-def long_form(edges: Tensor) -> Tensor:
-    """Potts marginals of two states [links, 6] of their entries (1, 1), (0, 1) and (1, 0), [links, 3]."""
-    both, second, first = edges.unbind(1)
-    return torch.stack([1 - both - second - first, both, second, first, first, second], 1)
 
 
 def extreme_diagonals(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

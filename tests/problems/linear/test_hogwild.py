@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from structsmooth import L2, SGD, certify
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.problems import SparseChainProblem
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 from structsmooth.smoothing import Entropy, Max, Smoother
 from structsmooth.solvers import sgd
 

@@ -15,7 +15,7 @@ from structsmooth import BCFW, ProximalBCFW, processes
 from structsmooth.checkpoint import load_state, save_state
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.problems import SparseChainProblem
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 from structsmooth.solvers import DualIterate
 from structsmooth.solvers.bcfw import BCFWState
 from structsmooth.solvers.bcfw.steps import epoch

@@ -51,7 +51,7 @@ def test_steps_are_those_on_distributions(states: list[ExtragradientState]) -> N
     w = np.zeros(len(states[0].weights))
     total, mean, ratio = 0.0, np.zeros_like(w), states[0].ratio
     for old, new in pairwise(states):
-        if new.beta > old.beta:
+        if new.point.beta > old.point.beta:
             gamma = old.gamma
             shrink = 1 + ratio * gamma * LAM
             ahead, w_ahead = saddle.projected(m, w, gamma), (w - ratio * gamma * saddle.gradient(m)) / shrink
@@ -60,22 +60,22 @@ def test_steps_are_those_on_distributions(states: list[ExtragradientState]) -> N
             mean += gamma * w_ahead
             assert_close(new.weights, torch.from_numpy(mean / total), rtol=1e-8, atol=1e-10)
         assert_close(new.iterate, torch.from_numpy(w), rtol=1e-8, atol=1e-10)
-        assert_close(new.gradient, torch.from_numpy(saddle.gradient(m)), rtol=1e-8, atol=1e-10)
+        assert_close(new.point.gradient, torch.from_numpy(saddle.gradient(m)), rtol=1e-8, atol=1e-10)
 
 
 def test_gaps_obey_the_rate() -> None:
     """The divergence of the start to the best answers to the mean, over the sum of step sizes."""
     log_outputs = float(np.mean([np.log(len(costs)) for costs in Enumerated().costs]))
     moments = moments_of(SOLVER, small_problem(), passes=60)
-    taken = [(state, history[-1].gap) for state, history in moments if state.beta > 0]
+    taken = [(state, history[-1].gap) for state, history in moments if state.point.beta > 0]
     for state, gap in taken:
-        answer = state.mean_gradient / LAM
-        assert gap <= (float(answer @ answer) / (2 * state.ratio) + log_outputs) / state.beta
+        answer = state.mean.gradient / LAM
+        assert gap <= (float(answer @ answer) / (2 * state.ratio) + log_outputs) / state.point.beta
     assert taken[-1][1] < 0.1 * taken[0][1]
 
 
 def test_a_step_that_is_too_long_is_undone(states: list[ExtragradientState]) -> None:
-    failures = [(old, new) for old, new in pairwise(states) if new.beta == old.beta]
+    failures = [(old, new) for old, new in pairwise(states) if new.point.beta == old.point.beta]
     assert failures
     for old, new in failures:
         assert torch.equal(old.weights, new.weights)

@@ -40,13 +40,13 @@ def test_a_pass_is_the_best_step_towards_the_outputs_of_the_oracle(bounded: bool
     moments = moments_of(SOLVER, problem, passes=40)
     for (before, _), (after, history) in pairwise(moments):
         corner = corners(problem, before.weights)
-        towards = problem.dual_weights(corner, LAM) * -LAM - before.dual_gradient
-        size = float((after.dual_gradient - before.dual_gradient) @ towards / (towards @ towards))
+        towards = problem.dual_weights(corner, LAM) * -LAM - before.point.gradient
+        size = float((after.point.gradient - before.point.gradient) @ towards / (towards @ towards))
         moved = torch.lerp(statistics, corner, size)
         for other in (0.0, size - 1e-3, size + 1e-3, 1.0):
             assert dual(torch.lerp(statistics, corner, min(max(other, 0.0), 1.0))) <= dual(moved) + 1e-12
         statistics, row = moved, history[-1]
-        assert_close(problem.dual_weights(statistics, LAM), after.dual_gradient / -LAM, rtol=0, atol=1e-10)
+        assert_close(problem.dual_weights(statistics, LAM), after.point.gradient / -LAM, rtol=0, atol=1e-10)
         gaps = problem.block_gaps(after.weights, statistics)
         assert row.gap == pytest.approx(float(gaps.sum()), rel=0, abs=1e-9)
         assert row.dual == pytest.approx(dual(statistics), rel=0, abs=1e-9)

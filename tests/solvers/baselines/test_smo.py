@@ -21,7 +21,7 @@ SOLVER = SMO(gap_tolerance=0)
 def statistics_of(problem: SparseChainProblem, state: SMOState) -> Tensor:
     """Nodes and summed edges of all examples, from the pairs."""
     pieces = []
-    for pairs in state.pairs.split(problem.sequences.lengths.tolist()):
+    for pairs in state.point.pairs.split(problem.sequences.lengths.tolist()):
         pieces += [pairs.sum(1).flatten(), pairs[1:].sum(0).flatten()]
     return torch.cat(pieces)
 
@@ -29,8 +29,8 @@ def statistics_of(problem: SparseChainProblem, state: SMOState) -> Tensor:
 def test_marginals_are_consistent_and_have_the_weights_and_the_value() -> None:
     problem = small_problem()
     for state, _ in moments_of(SOLVER, problem, 40):
-        assert float(state.pairs.min()) >= -1e-15
-        for pairs in state.pairs.split(problem.sequences.lengths.tolist()):
+        assert float(state.point.pairs.min()) >= -1e-15
+        for pairs in state.point.pairs.split(problem.sequences.lengths.tolist()):
             assert_close(pairs[1:].sum(2), pairs[:-1].sum(1), rtol=0, atol=1e-13)
             assert_close(pairs.sum((1, 2)), torch.ones(len(pairs), dtype=torch.float64), rtol=0, atol=1e-13)
             assert not pairs[0, 1:].any()
@@ -48,12 +48,12 @@ def test_steps_are_those_of_the_most_violating_pair() -> None:
     for old, new in pairwise(states):
         augmented = problem.augmented(old.weights, 0)
         scores = problem.atom_scores(augmented, torch.stack(outputs), 0)
-        held = torch.stack([old.pairs[range(4), [0, *y[:-1].tolist()], y].min() for y in outputs])
+        held = torch.stack([old.point.pairs[range(4), [0, *y[:-1].tolist()], y].min() for y in outputs])
         best, worst = outputs[int(scores.argmax())], outputs[int(scores.where(held > 1e-12, torch.inf).argmin())]
         direction = [a - b for a, b in zip(problem.parts(best, 0), problem.parts(worst, 0), strict=True)]
         change = -problem.adjoint(tuple(direction), 0) / LAM
         only = [t for t in range(4) if (best[t], t and best[t - 1]) != (worst[t], t and worst[t - 1])]
-        longest = min(float(old.pairs[t, int(worst[t - 1]) if t else 0, worst[t]]) for t in only)
+        longest = min(float(old.point.pairs[t, int(worst[t - 1]) if t else 0, worst[t]]) for t in only)
         gain = float(scores.max() - scores[held > 1e-12].min())
         size = min(longest, gain / (LAM * float(change @ change)))
         assert_close(new.weights, old.weights + size * change, rtol=0, atol=1e-10)
@@ -78,7 +78,7 @@ def test_dense_features_and_forbidden_transitions() -> None:
     result = SMO(gap_tolerance=1e-5).solve(problem, lam=LAM, passes=300)
     assert 0 <= result.row.gap + 1e-12 <= 1e-5 * result.row.objective + 1e-12
     inner = torch.ones(len(problem.labels), dtype=torch.bool).index_fill_(0, problem.sequences.offsets[:-1], False)
-    assert not result.state.pairs[inner].diagonal(dim1=1, dim2=2).any()
+    assert not result.state.point.pairs[inner].diagonal(dim1=1, dim2=2).any()
 
 
 class Pixels(ScoreModule):

@@ -17,7 +17,7 @@ from structsmooth import BCFW, ProximalBCFW, certify
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled import threads
 from structsmooth.problems import SparseChainProblem
-from structsmooth.problems.sharding import Shard
+from structsmooth.problems.reductions import Shard
 from structsmooth.solvers import Cache, DualIterate, Progress, Status
 from structsmooth.solvers.bcfw.active_set import Steps
 from structsmooth.solvers.bcfw.steps import epoch

@@ -187,8 +187,8 @@ def test_starts_from_another_run(before: Any) -> None:
     tensors = {name: tensor.clone() for name, tensor in state.split()[0].items()}
     warm = SoftBCFW().solve(problem, lam=2 * LAM, passes=0, start=state)
     assert torch.equal(warm.weights, state.weights)
-    assert torch.equal(warm.state.nodes, state.nodes)
-    assert_close(warm.state.iterate, state.point.weights / 2, rtol=0, atol=1e-10)
+    assert torch.equal(warm.state.point.nodes, state.point.nodes)
+    assert_close(warm.state.point.weights, state.point.weights / 2, rtol=0, atol=1e-10)
     assert bool(warm.state.messages.any())
     if before == "constant":  # its messages are differences of marginals over ρ
         hard = state.hard_objective + LAM / 2 * float(state.weights @ state.weights)
@@ -202,8 +202,8 @@ def test_runs_without_multipliers_start_without_them(penalty: Any) -> None:
     problem = problem_of(FORMS["three states, potts"])
     before, solver = SoftBCFW().solve(problem, lam=LAM, passes=50).state, SoftBCFW(penalty=penalty)
     warm, cold = (solver.solve(problem, lam=2 * LAM, passes=0, start=start) for start in (before, None))
-    assert_close(warm.weights, before.iterate / 2, rtol=0, atol=1e-10)
-    assert not warm.state.multipliers.any()
+    assert_close(warm.weights, before.point.weights / 2, rtol=0, atol=1e-10)
+    assert not warm.state.point.multipliers.any()
     assert warm.row.metrics["soft_dual"] > cold.row.metrics["soft_dual"] == 0
 
 

@@ -92,10 +92,10 @@ def test_marginals_are_the_dual_coefficients() -> None:
     new = torch.tensor([[0.3, -1.0], [1.2, 0.4]]).double()
     rows, pairs = state.weights.split([problem.module.rows.numel(), problem.module.pairs.numel()])
     scores = NODE_KERNEL.fit(x).scores(new, rows.view(-1, STATES))
-    assert_close(scores, NODE_KERNEL.values(new, x) @ (labels - state.nodes) / scale)
+    assert_close(scores, NODE_KERNEL.values(new, x) @ (labels - state.point.nodes) / scale)
     couple = torch.cat([new[:1], new[1:]], 1)
     of_pair = PAIR_KERNEL.fit(couples).scores(couple, pairs.view(-1, STATES**2))
-    assert_close(of_pair, PAIR_KERNEL.values(couple, couples) @ (tables - state.edges).flatten(1) / scale)
+    assert_close(of_pair, PAIR_KERNEL.values(couple, couples) @ (tables - state.point.edges).flatten(1) / scale)
 
 
 def test_graphs_of_pairs_may_be_padded() -> None:

@@ -113,7 +113,7 @@ def test_points_belong_to_their_values(penalty: Any) -> None:
     assert isinstance(values, SoftValues)
     assert values.gaps == pytest.approx(values.soft - values.dual, abs=1e-10)
     assert_close(dual.weights(state.point), state.weights)
-    for marginals in (state.nodes, state.edges):
+    for marginals in (state.point.nodes, state.point.edges):
         assert marginals.min() >= 0
         assert_close(marginals.flatten(1).sum(1), torch.ones(len(marginals)).double())
 

@@ -24,7 +24,8 @@ from structsmooth.problems.linear.chain.data import ChainData, Part, checked_mas
 from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
 from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.problems.linear.difference import DifferenceProblem
-from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_examples, rows
+from structsmooth.problems.reductions import all_reduced, mean, mean_rows, rows
+from structsmooth.problems.sharding import of_examples
 from structsmooth.scores import TransitionMask
 from structsmooth.sequences import Sequences, check_labelled, pad
 from structsmooth.smoothing import Max, Smoother

@@ -18,7 +18,8 @@ from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
 from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
-from structsmooth.problems.sharding import all_reduced, mean, mean_rows, of_examples
+from structsmooth.problems.reductions import all_reduced, mean, mean_rows
+from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures import Structure
 from structsmooth.structures.checks import ForbiddenLabelsError
