@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from structsmooth import SearchSpace, Subwindows
+from structsmooth import Subwindows
+from structsmooth.structures import SearchSpace
 
 Box = tuple[int, ...]  # x1, y1, x2, y2
 
