@@ -53,7 +53,7 @@ ALL = STATES ** max(LENGTHS)  # outputs, for exact smoothing
 # With the suboptimality to reach in 400 passes: what smoothing leaves, or 1/t.
 PRIMAL: dict[str, tuple[Solver[Any], float]] = {
     "svrg": (SVRG(mu=0.01, k=ALL), 0.005),
-    "svrg, from the last iterate": (SVRG(mu=0.01, k=ALL, restart="last"), 0.005),
+    "svrg, from averages": (SVRG(mu=0.01, k=ALL, restart="average"), 0.005),
     "svrg, entropy": (SVRG(mu=0.004, smoothing="entropy"), 0.01),
     "casimir": (CasimirSVRG(k=ALL), 0.01),
     "casimir, entropy": (CasimirSVRG(smoothing="entropy"), 0.01),
@@ -174,7 +174,7 @@ class Case:
 
 CASES: dict[str, Case] = {
     "svrg": Case(SVRG()),
-    "svrg, from the last iterate": Case(SVRG(restart="last")),
+    "svrg, from averages": Case(SVRG(restart="average")),
     "svrg, absurd rate": Case(SVRG(learning_rate=1e6)),
     "proximal-sdca": Case(ProximalSDCA(gap_tolerance=0)),
     "casimir": Case(CasimirSVRG()),

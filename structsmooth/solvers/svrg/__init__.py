@@ -62,11 +62,11 @@ class SVRG(SmoothedSolver[SmoothedState]):
 
     Args:
         mu: level of smoothing μ. If not given, 0.03.
-        restart: the weights after an epoch, where the next one starts: ``"average"`` for the mean of its iterates, the
-            form that Pillutla et al. (2019) compare with, or ``"last"`` for the last iterate.
+        restart: the weights after an epoch, where the next one starts: ``"last"`` for the last iterate, or
+            ``"average"`` for the mean of its iterates, the form that Pillutla et al. (2019) compare with.
     """
 
-    restart: Literal["last", "average"] = "average"
+    restart: Literal["last", "average"] = "last"
 
     state_type = SmoothedState
 
