@@ -7,7 +7,7 @@ from structsmooth.structures.base import Structure
 from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.chain import mistakes as chains
 from structsmooth.structures.programs import DynamicProgram
-from structsmooth.structures.programs.counters import ByCount, CompiledByCount
+from structsmooth.structures.programs.counters import ByCount
 from structsmooth.structures.tree import Tree
 from structsmooth.structures.tree import mistakes as trees
 
@@ -21,7 +21,7 @@ def require_countable(structure: Structure) -> None:
         )
 
 
-def by_mistakes(structure: Structure, y: Tensor, size: int | None = None) -> ByCount | CompiledByCount:
+def by_mistakes(structure: Structure, y: Tensor, size: int | None = None) -> ByCount:
     """The outputs of a structure by the number of variables whose classes differ from those of ``y``.
 
     Args:

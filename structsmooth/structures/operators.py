@@ -1,6 +1,8 @@
-"""Compiled functions as torch operators."""
+"""Compiled functions as torch operators, with their gradients."""
 
 import functools
+import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,20 +10,33 @@ from typing import Any
 import torch
 from torch import Tensor, library
 
-from structsmooth.structures.transforms import with_transforms
+from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.transforms import in_transform, with_transforms
+
+# Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
+Backward = Callable[..., Sequence[Any]]
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
-    ctx.save_for_backward(*inputs)
+def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Keep all arguments for the backward pass: tensors as such, and the others in ``ctx.constants``."""
+    ctx.save_for_backward(*_tensors(inputs))
+    ctx.constants = [value for value in inputs if not isinstance(value, Tensor)]
+
+
+def save_inputs_and_statistics(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Keep all arguments as :func:`save_inputs` does, and behind their tensors all results but the first, the value.
+
+    Gradients of results that nothing depends on are ``None``.
+    """
+    ctx.set_materialize_grads(False)
+    save_inputs(ctx, (*inputs, *output[1:]), output)
 
 
 def operator(
     name: str,
     like: Callable[..., Any],
-    backward: Callable[..., tuple[Tensor | None, ...]] | None = None,
-    save: Callable[[Any, tuple[Any, ...], Any], None] = _save_inputs,
-    *,
-    device: str = "default",
+    backward: Backward | None = None,
+    save: Callable[[Any, tuple[Any, ...], Any], None] = save_inputs,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a function of tensors, which it does not change, as the operator ``structsmooth::name``.
 
@@ -31,56 +46,107 @@ def operator(
     Args:
         name: name of the operator.
         like: empty tensors of the shapes and dtypes of its results, for tracing; takes the same arguments.
-        backward: gradients with respect to all arguments, given the context and the gradients of the results.
-        save: stores what ``backward`` needs in the context: by default the arguments, all of which are tensors.
-        device: device of its arguments, such as ``"cpu"``; any device by default.
+        backward: gradients with respect to the arguments, given the context and the gradients of the results; those
+            that are missing at the end are ``None``.
+        save: stores what ``backward`` needs in the context: by default the arguments.
     """
 
     def register(function: Callable[..., Any]) -> Any:
         qualified = f"structsmooth::{name}"
         library.define(qualified, library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
-        library.impl(qualified, device, _opaque(function))
+        library.impl(qualified, "default", _opaque(function))
         library.register_fake(qualified, like)
-        if backward is not None:
-            library.register_autograd(qualified, backward, setup_context=save)
-        return with_transforms(getattr(torch.ops.structsmooth, name).default, backward, save)
+        rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
+        if rule is not None:
+            library.register_autograd(qualified, rule, setup_context=save)
+        return with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
 
     return register
 
 
-def cpu_operator(
-    name: str,
-    like: Callable[..., Any],
-    backward: Callable[..., tuple[Tensor | None, ...]] | None = None,
-    save: Callable[[Any, tuple[Any, ...], Any], None] = _save_inputs,
-) -> Callable[[Callable[..., Any]], Any]:
-    """:func:`operator` for functions that know only tensors on the CPU, and of floating point only float64.
+def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
+    def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        found = backward(ctx, *gradients)
+        return *found, *[None] * (count - len(found))
 
-    Scores of float32 are widened before and results narrowed behind: a second compilation of each loop would take
-    seconds.
+    return padded
+
+
+def cpu_loop(
+    name: str,
+    loop: str | Callable[..., None],
+    operations: Callable[..., int],
+    backward: Backward | None = None,
+    save: Callable[[Any, tuple[Any, ...], Any], None] = save_inputs,
+    *,
+    inputs: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
+    finish: Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., Any]], Any]:
+    """Register a compiled loop over the examples of a batch as the operator ``structsmooth::name``.
+
+    This decorates the function that makes the results as the loop finds them, empty or filled. Its signature is that of
+    the operator. What it makes of tensors without values tells tracing the shapes and dtypes of the results:
+
+        @cpu_loop("tree_max_marginals", "tree.compiled:batch_max_marginals", lambda unary, *_: unary.numel())
+        def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
+            return unary.new_zeros(unary.shape)
+
+    Whatever is given here sees the arguments of the operator as contiguous tensors on the CPU, those of floating point
+    in float64: a second compilation of each loop for float32 would take seconds. The loop is called as
+    ``loop(*inputs, *results, begin, end)``, with arrays of numpy in place of tensors, for ranges of examples on as many
+    threads as pay. Results return to the device and the dtype of the first argument, the scores.
+
+    Args:
+        name: name of the operator.
+        loop: a function that numba compiles at its first call, by the module below ``structsmooth.structures`` and its
+            name; or a Python function that calls one of several.
+        operations: number of elementary operations, about 1 ns each, of a call with these arguments.
+        backward: as for :func:`operator`.
+        save: as for :func:`operator`.
+        inputs: what the loop reads, given the arguments, after checks of all that could lead it out of bounds; by
+            default all tensors.
+        finish: results of the operator from those that the loop has filled; the same by default.
     """
 
-    def register(function: Callable[..., Any]) -> Any:
-        return operator(name, like, backward, save, device="cpu")(_in_float64(function))
+    def register(results: Callable[..., Any]) -> Any:
+        @functools.wraps(results)
+        def call(scores: Tensor, *others: Any) -> Any:
+            arguments = _for_loops(scores, *others)
+            found = results(*arguments)
+            filled = (found,) if isinstance(found, Tensor) else found
+            arrays = [x.numpy() if isinstance(x, Tensor) else x for x in (*inputs(*arguments), *filled)]
+            run = _resolved(loop) if isinstance(loop, str) else loop
+            over_batch(lambda *bounds: run(*arrays, *bounds), len(scores), operations(*arguments))
+            found = found if finish is None else finish(*filled)
+            if isinstance(found, Tensor):
+                return _returned(found, scores)
+            return tuple(_returned(result, scores) for result in found)
+
+        return operator(name, results, backward, save)(call)
 
     return register
 
 
-def _in_float64(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(scores: Tensor, *others: Any) -> Any:
-        if scores.dtype == torch.float64:
-            return function(scores, *others)
-        results = function(scores.double(), *(_converted(other, torch.float64) for other in others))
-        if isinstance(results, Tensor):
-            return _converted(results, scores.dtype)
-        return tuple(_converted(result, scores.dtype) for result in results)
-
-    return call
+@functools.cache
+def _resolved(loop: str) -> Callable[..., None]:
+    """numba loads with the first loop, not with the library."""
+    found: Callable[..., None] = pkgutil.resolve_name(f"structsmooth.structures.{loop}")
+    return found
 
 
-def _converted(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple([value for value in values if isinstance(value, Tensor)])
+
+
+def _for_loops(*arguments: Any) -> list[Any]:
+    """Arguments with their tensors on the CPU, contiguous, those of floating point in float64."""
+    tensors = iter(on_cpu(*_tensors(arguments)))
+    moved = [next(tensors) if isinstance(argument, Tensor) else argument for argument in arguments]
+    return [x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in moved]
+
+
+def _returned(result: Tensor, scores: Tensor) -> Tensor:
+    return result.to(scores) if result.is_floating_point() else result.to(scores.device)
 
 
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,24 +167,79 @@ def like_top_k(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return scores.new_empty(batch, k), scores.new_empty(batch, k, variables, dtype=torch.int64)
 
 
+def no_outputs(scores: Tensor, k: int, variables: int) -> tuple[Tensor, Tensor]:
+    """What the top-K oracle answers where there is no output: values [B, k] of -inf and outputs [B, k, V] of 0."""
+    batch = len(scores)
+    return scores.new_full((batch, k), -torch.inf), scores.new_zeros(batch, k, variables, dtype=torch.int64)
+
+
 def like_scores(scores: Tensor, *_others: Any) -> Tensor:
     """An empty tensor in the shape of the first scores."""
     return scores.new_empty(scores.shape)
 
 
 def hessian_product(
-    marginals: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    marginals: Callable[..., tuple[Tensor, Tensor]],
     potentials: tuple[Tensor, Tensor],
     weights: Sequence[Tensor | None],
+    *others: Any,
 ) -> tuple[Tensor, ...]:
-    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros."""
+    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros.
+
+    Args:
+        marginals: differentiable marginals of the potentials, and of other arguments.
+        potentials: those at which the gradient is taken.
+        weights: one for each of the marginals.
+        others: the other arguments of ``marginals``.
+    """
 
     def weighted(*potentials: Tensor) -> Tensor:
-        pairs = zip(weights, marginals(*potentials), strict=True)
+        pairs = zip(weights, marginals(*potentials, *others), strict=True)
         return torch.stack([(w * m).sum() for w, m in pairs if w is not None]).sum()
 
     gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
     return gradients
+
+
+def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
+    """The gradient of an operator that computes the log-partition function [B] and the statistics of its potentials.
+
+    The operator keeps what :func:`save_inputs_and_statistics` keeps, and its potentials come first.
+
+    Args:
+        second: gradients of ⟨weights, statistics⟩, given the potentials and the weights, two tuples, of which weights
+            may be ``None``, and the other arguments, tensors first.
+    """
+
+    def backward(ctx: Any, grad: Tensor | None, *weights: Tensor | None) -> Sequence[Tensor | None]:
+        count = len(weights)
+        inputs, statistics = ctx.saved_tensors[:-count], ctx.saved_tensors[-count:]
+        potentials, others = inputs[:count], inputs[count:]
+        gradients: Sequence[Tensor | None] = [None] * count
+        if grad is not None:
+            pairs = zip(statistics, potentials, strict=True)
+            gradients = [(grad.view(-1, *[1] * (m.dim() - 1)) * m).sum_to_size(p.shape) for m, p in pairs]
+        if any(weight is not None for weight in weights):
+            moved = second(potentials, weights, *others, *ctx.constants)
+            gradients = [b if a is None else a + b for a, b in zip(gradients, moved, strict=True)]
+        return gradients
+
+    return backward
+
+
+def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward:
+    """The gradient of an operator that computes max-marginals, by the same in plain torch.
+
+    Args:
+        plain: max-marginals, for the arguments of the operator, tensors first.
+        count: number of its potentials, which come first.
+    """
+
+    def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor]:
+        potentials, others = ctx.saved_tensors[:count], (*ctx.saved_tensors[count:], *ctx.constants)
+        return max_marginals_gradient(lambda *scores: plain(*scores, *others), potentials, grad)
+
+    return backward
 
 
 def max_marginals_gradient(
@@ -132,6 +253,22 @@ def max_marginals_gradient(
 
     gradients: tuple[Tensor, ...] = torch.func.grad(weighted, tuple(range(len(potentials))))(*potentials)
     return gradients
+
+
+def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *potentials: Tensor) -> Tensor:
+    """Values [B, K] of the best outputs with the gradients of their scores, which are those of a maximum.
+
+    This is the envelope theorem: where the best outputs do not change, a maximum moves with their scores.
+
+    Args:
+        values: the largest scores, exact, without gradient.
+        scores: the scores [B, K] of the outputs that have these values, for the potentials.
+        potentials: what values may be differentiated by.
+    """
+    if in_transform() or (torch.is_grad_enabled() and any(own.requires_grad for own in potentials)):
+        found = scores(*potentials)
+        values = values.detach() + torch.where(values.isfinite(), found - found.detach(), 0.0)
+    return values
 
 
 def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_weights: Tensor | None) -> Tensor | None:
@@ -149,12 +286,13 @@ def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_wei
     return second if gradient is None else gradient + second
 
 
-def without_statistics(log_z: Tensor, *statistics: Tensor) -> None:
-    """Make the statistics [B, ...] of examples zero whose log-partition [B] is no number: those of others remain."""
+def without_statistics(log_z: Tensor, *statistics: Tensor) -> tuple[Tensor, ...]:
+    """All of them, with zero statistics [B, ...] of examples whose log-partition [B] is no number."""
     wrong = ~log_z.isfinite()
     if bool(wrong.any()):
         for own in statistics:
             own[wrong] = 0.0
+    return log_z, *statistics
 
 
 def is_on_cpu(tensor: Tensor) -> bool:

@@ -5,8 +5,10 @@ from torch import Tensor
 
 from structsmooth.structures.base import check_k
 from structsmooth.structures.dependencies import Dependencies
+from structsmooth.structures.operators import with_gradients_of_scores
+from structsmooth.structures.programs.reference import scores_of_outputs
 from structsmooth.structures.programs.structure import Derived
-from structsmooth.structures.semirings import inverse_cdf, logsumexp, outside_inference_mode
+from structsmooth.structures.semirings import Semiring, inverse_cdf, logsumexp, marginals
 from structsmooth.structures.spanning_trees import elimination, operators
 
 
@@ -66,7 +68,9 @@ class SpanningTree(Dependencies, Derived):
 
         Values are -inf, and outputs 0, where fewer than k trees have a finite score.
         """
-        values, used = operators.top_k(*self._arguments(), check_k(k))
+        k, (scores, *sizes) = check_k(k), self._arguments()
+        values, used = operators.top_k(scores.detach(), *sizes, k)
+        values = with_gradients_of_scores(values, lambda own: scores_of_outputs(own, used), scores)
         return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:
@@ -76,17 +80,11 @@ class SpanningTree(Dependencies, Derived):
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities in the shapes of the potentials; differentiable."""
 
-        def gradient(*potentials: Tensor) -> tuple[Tensor, ...]:
-            def log_z(*moved: Tensor) -> Tensor:
-                sums = (p + z for p, z in zip(potentials, moved, strict=True))
-                return self.replace(*sums).logsumexp().sum()
-
-            zeros = [torch.zeros_like(p, dtype=dtype) for p in potentials]
-            own: tuple[Tensor, ...] = torch.func.grad(log_z, tuple(range(len(zeros))))(*zeros)
-            return own
+        def log_z(_: Semiring, *potentials: Tensor) -> Tensor:
+            return self.replace(*potentials).logsumexp().unsqueeze(1)
 
         dtype = self.program_scores().dtype
-        return outside_inference_mode(gradient, *self.potentials)
+        return marginals(log_z, *(potential.to(dtype) for potential in self.potentials))
 
     def max_marginals(self) -> Tensor:
         """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""

@@ -44,7 +44,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     for edges in (1, 2):
         inputs = *differentiable(unary.clone(), transition[:edges, :edges].clone()), lengths
         cases |= {
-            f"chain top_k {edges}": (chain.top_k, (*inputs, 3)),
+            f"chain top_k {edges}": (chain.top_k, (*(own.detach() for own in inputs), 3)),
             f"chain marginals {edges}": (chain.log_partition_and_marginals, (*inputs, edges > 1)),
             f"chain max_marginals {edges}": (chain.max_marginals, inputs),
             f"chain scores {edges}": (chain.scores, (*inputs, y)),
@@ -56,8 +56,8 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     unary, pairwise, parents, mask = random_trees(2, 3, 2)
     inputs = *differentiable(unary, pairwise), parents, mask
     cases |= {
-        "tree top_k": (tree.top_k, (*inputs, 3)),
-        "tree marginals": (tree.marginals, inputs),
+        "tree top_k": (tree.top_k, (unary.detach(), pairwise.detach(), parents, mask, 3)),
+        "tree marginals": (tree.log_partition_and_marginals, inputs),
         "tree max_marginals": (tree.max_marginals, inputs),
     }
     unary, deformation, parents = random_placements(2, 3, 2, 4)
@@ -104,7 +104,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     (theta,) = differentiable(random_scores(torch.Generator().manual_seed(1), False, 0.0)(2, program.scores))
     uniform = torch.rand(2, 4, program.depth, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     cases |= {
-        "program top_k": (programs.top_k, (theta, which, program.handle, 3)),
+        "program top_k": (programs.top_k, (theta.detach(), which, program.handle, 3)),
         "program marginals": (programs.marginals, (theta, which, program.handle)),
         "program tangents": (programs.tangents, (theta.detach(), directions, which, program.handle)),
         "program max_marginals": (programs.max_marginals, (theta, which, program.handle)),
@@ -112,7 +112,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
             programs.max_marginals_gradient,
             (theta.detach(), directions, which, program.handle),
         ),
-        "program sample": (programs.sample, (theta.detach(), which, uniform, program.handle)),
+        "program sample": (programs.sample, (theta.detach(), which, program.handle, uniform)),
     }
     (scores,) = differentiable(random_scores(torch.Generator().manual_seed(0), False, 0.0)(1, 5, 6))
     return cases | {"subwindows top_k": (subwindows.top_k, (scores, 3, 1000))}

@@ -19,7 +19,7 @@ from structsmooth.structures.chain.compaction import (
     spread_nodes,
     with_ends,
 )
-from structsmooth.structures.operators import is_on_cpu
+from structsmooth.structures.operators import is_on_cpu, with_gradients_of_scores
 
 
 class LinearChain(Structure):
@@ -168,11 +168,9 @@ class LinearChain(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
-        unary, transition = self._accumulated()
-        if oracles := self._operators:
-            scores: Tensor = oracles.scores(unary, transition, self._compact_lengths, self._compact(y).unsqueeze(1))
-            return scores.squeeze(1)
-        return reference.score(unary, transition, self._compact(self.checked_labels(y)), self._compact_mask)
+        y = self.checked_labels(y) if self._oracles is reference else y  # others look at labels where they read them
+        scores: Tensor = self._oracles.scores(*self._arguments(), self._compact(y).unsqueeze(1))
+        return scores.squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
@@ -186,44 +184,30 @@ class LinearChain(Structure):
 
         Values are -inf, and labels 0, where fewer than k sequences have a finite score.
         """
-        k = check_k(k)
-        unary, transition = self._accumulated()
-        if oracles := self._operators:
-            values, y = oracles.top_k(unary, transition, self._compact_lengths, k)
-        else:
-            values, y = reference.top_k(unary, transition, self._compact_mask, k)
+        k, (unary, transition, lengths) = check_k(k), self._arguments()
+        oracles = self._oracles
+        values, y = oracles.top_k(unary.detach(), transition.detach(), lengths, k)
+        values = with_gradients_of_scores(values, lambda *own: oracles.scores(*own, lengths, y), unary, transition)
         return values, self._spread_labels(y)
 
     def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
         """By a kernel on GPUs, as in :class:`~structsmooth.Structure`."""
-        if self._operators is not fused:
+        if self._oracles is not fused:
             return None
-        smoothed, _, values, _ = fused.smoothed_top_k(*self._accumulated(), self._compact_lengths, check_k(k), mu)
+        smoothed, _, values, _ = fused.smoothed_top_k(*self._arguments(), check_k(k), mu)
         return smoothed, values[:, 0].detach()
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
-        unary, transition = self._accumulated()
-        if oracles := self._operators:
-            return cast(Tensor, oracles.log_partition(unary, transition, self._compact_lengths))
-        return reference.logsumexp(unary, transition, self._compact_mask)
+        return cast(Tensor, self._oracles.log_partition(*self._arguments()))
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
-        unary, transition = self._accumulated()
-        if oracles := self._operators:
-            node, edge = oracles.marginals(unary, transition, self._compact_lengths)
-        else:
-            node, edge = reference.marginals(unary, transition, self._compact_mask)
-        return self._spread(node, edge)
+        return self._spread(*self._oracles.marginals(*self._arguments()))
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
-        unary, transition = self._accumulated()
-        if oracles := self._operators:
-            values = cast(Tensor, oracles.max_marginals(unary, transition, self._compact_lengths))
-        else:
-            values = reference.max_marginals(unary, transition, self._compact_mask)
+        values = cast(Tensor, self._oracles.max_marginals(*self._arguments()))
         return values if self._order is None else spread_nodes(values, self._order, self.mask)
 
     def _part_scores(self) -> tuple[Tensor, Tensor]:
@@ -237,27 +221,26 @@ class LinearChain(Structure):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        unary, transition = self._accumulated()
-        if oracles := self._operators:
-            y = oracles.sample(unary, transition, self._compact_lengths, uniform)
-        else:
-            y = reference.sample(unary, transition, self._compact_mask, uniform)
-        return self._spread_labels(y)
+        return self._spread_labels(self._oracles.sample(*self._arguments(), uniform))
 
     def for_differences(self) -> "LinearChain":
         """The chain itself where passes are kernels, which lose little."""
-        return self if self._operators is fused else super().for_differences()
+        return self if self._oracles is fused else super().for_differences()
 
     @property
     def _compiled(self) -> bool:
         return checks.is_compiled(self.backend, self.unary.device)
 
     @property
-    def _operators(self) -> Any:
-        """The module of the operators that answer, or ``None`` for plain torch."""
+    def _oracles(self) -> Any:
+        """The module of the oracles that answer."""
         if self._compiled:
             return operators
-        return fused if checks.is_fused(self.backend, self.unary.device) else None
+        return fused if checks.is_fused(self.backend, self.unary.device) else reference
+
+    def _arguments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What oracles take: scores without holes, and lengths."""
+        return *self._accumulated(), self._compact_lengths
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """The same scores without holes."""

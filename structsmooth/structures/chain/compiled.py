@@ -358,9 +358,9 @@ def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
 
 
 @entry_point
-def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
+def batch_top_k(unary, transition, lengths, values, labels, begin, end):
     """:func:`batch_viterbi` for the k > 1 best outputs: fills ``values`` [B, k] and ``labels`` [B, k, T]."""
-    _, steps, states = unary.shape
+    (_, steps, states), k = unary.shape, values.shape[1]
     score = np.empty((steps, states, k))
     back = np.zeros((steps, states, k), np.int64)
     for b in range(begin, end):

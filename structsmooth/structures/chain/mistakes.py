@@ -7,16 +7,14 @@ in half of the time.
 
 from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
 
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.chain import LinearChain, operators, reference
-from structsmooth.structures.operators import cpu_operator
-from structsmooth.structures.programs.counters import ByCount, Choice, Polynomials
+from structsmooth.structures.operators import cpu_loop
+from structsmooth.structures.programs.counters import ByCount, Listing, Polynomials
 from structsmooth.structures.semirings import Semiring
 
 
@@ -31,7 +29,17 @@ def by_mistakes(chain: LinearChain, y: Tensor) -> ByCount:
 
     size = 1 + chain.unary.shape[1]
     own = partial(recursion, mask=mask, wrong=wrong.long(), size=size)
-    return ChainByMistakes(potentials, own, size, read, chain, labels)
+    return ByCount(potentials, own, size, read, _listing(chain, labels) if chain._compiled else None)
+
+
+def _listing(chain: LinearChain, labels: Tensor) -> Listing:
+    """The compiled pass, which lists labels without holes [B, T]."""
+    unary, transition, lengths = chain._arguments()
+    return Listing(
+        partial(top_k_by_mistakes, unary.detach(), transition.detach(), lengths, labels),
+        partial(operators.scores, unary, transition, lengths),
+        lambda y: chain._spread_labels(y * chain._compact_mask.unsqueeze(1)),
+    )
 
 
 def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor, wrong: Tensor, size: int) -> Tensor:
@@ -45,53 +53,15 @@ def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor, wr
     return polynomials.split(polynomials.sum(message, 1))
 
 
-@dataclass(frozen=True)
-class ChainByMistakes(ByCount):
-    """The outputs of chains, whose best ones a compiled pass lists where it can.
-
-    Attributes:
-        chain: the chains.
-        labels: without holes, [B, T].
-    """
-
-    chain: LinearChain
-    labels: Tensor
-
-    def topk(self, k: int, choice: Choice) -> tuple[Tensor, Tensor]:
-        """As for :class:`ByCount`."""
-        if not self.chain._compiled:
-            return super().topk(k, choice)
-        unary, transition = self.chain._accumulated()
-        lengths = self.chain._compact_lengths
-        values, listed = top_k_by_mistakes(unary.detach(), transition.detach(), lengths, self.labels, k)
-        chosen = choice(values)
-        y = listed.flatten(1, 2).gather(1, chosen.unsqueeze(-1).expand(-1, -1, listed.shape[-1]))
-        allowed = values.flatten(1).gather(1, chosen) > -torch.inf
-        scores = operators.scores(unary, transition, lengths, y)
-        y = self.chain._spread_labels(y * self.chain._compact_mask.unsqueeze(1))
-        return torch.where(allowed, scores, -torch.inf), y
-
-
-def _like_top_k(unary: Tensor, transition: Tensor, lengths: Tensor, correct: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    batch, steps, _ = unary.shape
-    return (
-        unary.new_empty(batch, steps + 1, k, dtype=torch.float64),
-        unary.new_empty(batch, steps + 1, k, steps, dtype=torch.int64),
-    )
-
-
-@cpu_operator("chain_top_k_by_mistakes", _like_top_k)
+@cpu_loop(
+    "chain_top_k_by_mistakes",
+    "chain.compiled_mistakes:batch_top_k_by_mistakes",
+    lambda unary, transition, lengths, correct, k: unary.shape[1] * unary.numel() * unary.shape[2] * k // 2,
+    inputs=operators.checked_inputs,
+)
 def top_k_by_mistakes(
     unary: Tensor, transition: Tensor, lengths: Tensor, correct: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
     """Values [B, T + 1, k] and outputs [B, T + 1, k, T], with 0 to T labels that are not ``correct`` [B, T]."""
-    from structsmooth.structures.chain import compiled_mistakes  # numba loads with the first oracle
-
-    batch, steps, states = unary.shape
-    reference.check_lengths(lengths, steps)
-    values, y = _like_top_k(unary, transition, lengths, correct, k)
-    tensors = (unary.double(), transition.double(), lengths, correct)
-    arrays = (*(tensor.contiguous().numpy() for tensor in tensors), k, values.numpy(), y.zero_().numpy())
-    operations = batch * steps**2 * states**2 * k // 2
-    over_batch(lambda *bounds: compiled_mistakes.batch_top_k_by_mistakes(*arrays, *bounds), batch, operations)
-    return values, y
+    batch, steps, _ = unary.shape
+    return unary.new_empty(batch, steps + 1, k), correct.new_zeros(batch, steps + 1, k, steps)

@@ -11,106 +11,99 @@ from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema fro
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.chain import reference
-from structsmooth.structures.chain.output_operators import like_scores_of_outputs, output_operators, summed_to
+from structsmooth.structures.chain.output_operators import (
+    like_parts,
+    like_scores_of_outputs,
+    parts_backward,
+    save_outputs,
+    save_shapes,
+    scores_backward,
+)
 from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import (
-    cpu_operator,
+    cpu_loop,
+    exp_oracle_backward,
     hessian_product,
-    like_scores,
-    max_marginals_gradient,
+    max_marginals_backward,
+    no_outputs,
+    save_inputs_and_statistics,
     without_statistics,
 )
 
 
-def _arrays(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Any, ...]:
+def checked_inputs(unary: Tensor, transition: Tensor, lengths: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    """Tensors, with lengths that do not lead out of them."""
     reference.check_lengths(lengths, unary.shape[1])
-    return _array(unary), _array(transition), _array(lengths)
+    return unary, transition, lengths, *(own for own in others if isinstance(own, Tensor))
 
 
-def _array(tensor: Tensor) -> Any:
-    return tensor.detach().contiguous().numpy()
+def _pairs(unary: Tensor) -> int:
+    """Number of pairs of labels of neighbours."""
+    return unary.numel() * unary.shape[2]
 
 
-def _top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Algorithm 2."""
+_oracle = partial(cpu_loop, inputs=checked_inputs)
+
+
+def _best(unary: Any, transition: Any, lengths: Any, values: Any, y: Any, begin: int, end: int) -> None:
     from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
 
-    batch, steps, states = unary.shape
-    values = unary.new_empty(batch, k)
-    y = torch.zeros(batch, k, steps, dtype=torch.int64)
-    loop, outputs = (compiled.batch_viterbi, ()) if k == 1 else (compiled.batch_top_k, (k,))
-    arrays = (*_arrays(unary, transition, lengths), *outputs, values.numpy(), y.numpy())
-    over_batch(lambda *bounds: loop(*arrays, *bounds), batch, batch * steps * states**2 * k)
-    return values, y
+    loop = compiled.batch_viterbi if values.shape[1] == 1 else compiled.batch_top_k
+    loop(unary, transition, lengths, values, y, begin, end)
 
 
-def _scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+@_oracle("chain_top_k", _best, lambda unary, transition, lengths, k: k * _pairs(unary))
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
+    return no_outputs(unary, k, unary.shape[1])
+
+
+def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all: int) -> None:
     from structsmooth.structures.chain import compiled
 
-    out = like_scores_of_outputs(unary, transition, lengths, y)
-    if not compiled.batch_scores(*_arrays(unary, transition, lengths), _array(y), out.numpy()):
-        inside = y.masked_select(reference.length_mask(lengths, y.shape[2]).unsqueeze(1))
-        require_labels(inside, unary.shape[2])
-    return out
+    if not compiled.batch_scores(unary, transition, lengths, y, scores):
+        mask = reference.length_mask(torch.from_numpy(lengths), y.shape[2])
+        require_labels(torch.from_numpy(y).masked_select(mask.unsqueeze(1)), unary.shape[2])
 
 
-def _weighted_parts(
+@_oracle("chain_scores", _score, lambda *_: 0, scores_backward(lambda: weighted_parts), save_shapes)
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of outputs [B, K, T]."""
+    return like_scores_of_outputs(unary, transition, lengths, y)
+
+
+def _sum_parts(*arrays: Any) -> None:
+    from structsmooth.structures.chain import compiled
+
+    compiled.batch_parts(*arrays[:-2])
+
+
+@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(scores), save_outputs)
+def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    from structsmooth.structures.chain import compiled
-
-    batch, _, steps = y.shape
-    node, edge = weights.new_zeros(batch, steps, states), weights.new_zeros(transition_shape)
-    compiled.batch_parts(*(_array(tensor) for tensor in (weights, y, lengths, node, edge)))
-    return node, edge
+    """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
+    return like_parts(weights, y, lengths, states, transition_shape)
 
 
-top_k, scores, weighted_parts = output_operators("chain", _top_k, _scores, _weighted_parts, cpu_operator)
-
-
-def _like_marginals(
-    unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    batch, steps, states = unary.shape
-    edge = unary.new_empty(batch, steps - 1 if per_edge else 1, states, states)
-    return unary.new_empty(batch), unary.new_empty(unary.shape), edge
-
-
-def _save_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)
-    unary, transition, lengths, _ = inputs
-    ctx.save_for_backward(unary, transition, lengths, *output[1:])
-
-
-def _marginals_backward(
-    ctx: Any, grad: Tensor | None, grad_node: Tensor | None, grad_edge: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    unary, transition, lengths, node, edge = ctx.saved_tensors
-    gradients: tuple[Tensor, ...] = ()
-    if grad is not None:
-        gradients = grad[:, None, None] * node, summed_to(grad[:, None, None, None] * edge, transition.shape)
-    if grad_node is not None or grad_edge is not None:
-        run = partial(reference.marginals, mask=reference.length_mask(lengths, unary.shape[1]))
-        second = hessian_product(run, (unary, transition), (grad_node, grad_edge))
-        gradients = tuple(a + b for a, b in zip(gradients, second, strict=True)) if gradients else second
-    return *(gradients or (None, None)), None, None
-
-
-@cpu_operator("chain_marginals", _like_marginals, _marginals_backward, _save_marginals)
+@_oracle(
+    "chain_marginals",
+    "chain.compiled:batch_marginals",
+    lambda unary, *_: 4 * _pairs(unary),
+    exp_oracle_backward(
+        lambda potentials, weights, lengths, _: hessian_product(reference.marginals, potentials, weights, lengths)
+    ),
+    save_inputs_and_statistics,
+    finish=without_statistics,
+)
 def log_partition_and_marginals(
     unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
-    from structsmooth.structures.chain import compiled
-
     batch, steps, states = unary.shape
-    log_z, node, edge = (like.zero_() for like in _like_marginals(unary, transition, lengths, per_edge))
-    arrays = (*_arrays(unary, transition, lengths), log_z.numpy(), node.numpy(), edge.numpy())
-    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), batch, 4 * batch * steps * states**2)
-    without_statistics(log_z, node, edge)
-    return log_z, node, edge
+    edge = unary.new_zeros(batch, steps - 1 if per_edge else 1, states, states)
+    return unary.new_zeros(batch), unary.new_zeros(unary.shape), edge
 
 
 def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
@@ -125,36 +118,22 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     return node, edge
 
 
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    unary, transition, lengths = ctx.saved_tensors
-    run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
-    return *max_marginals_gradient(run, (unary, transition), grad), None
-
-
-@cpu_operator("chain_max_marginals", like_scores, _max_marginals_backward)
+@_oracle(
+    "chain_max_marginals",
+    "chain.compiled:batch_max_marginals",
+    lambda unary, *_: 2 * _pairs(unary),
+    max_marginals_backward(reference.max_marginals, 2),
+)
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
-    from structsmooth.structures.chain import compiled
-
-    batch, steps, states = unary.shape
-    out = unary.new_zeros(unary.shape)
-    arrays = (*_arrays(unary, transition, lengths), out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), batch, 2 * batch * steps * states**2)
-    return out
+    return unary.new_zeros(unary.shape)
 
 
-def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    return uniform.new_empty(uniform.shape, dtype=torch.int64)
-
-
-@cpu_operator("chain_sample", _like_sample)
+@_oracle(
+    "chain_sample",
+    "chain.compiled:batch_sample",
+    lambda unary, transition, lengths, uniform: 2 * unary.numel() * (unary.shape[2] + uniform.shape[1]),
+)
 def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Samples [B, n, T] at uniform numbers of that shape."""
-    from structsmooth.structures.chain import compiled
-
-    batch, steps, states = unary.shape
-    y = torch.zeros(uniform.shape, dtype=torch.int64)
-    arrays = (*_arrays(unary, transition, lengths), _array(uniform), y.numpy())
-    operations = 2 * batch * steps * states * (states + uniform.shape[1])
-    over_batch(lambda *bounds: compiled.batch_sample(*arrays, *bounds), batch, operations)
-    return y
+    return uniform.new_zeros(uniform.shape, dtype=torch.int64)

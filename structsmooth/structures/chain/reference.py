@@ -1,8 +1,8 @@
 """Oracles of the linear chain in plain torch: one recursion over a semiring, from which every query is derived.
 
-The readable reference, on any device and twice differentiable. The recursion goes forward; marginals, the best outputs
-and samples go back through its messages. Shapes: unary [B, T, S], transition [1 or B, 1 or T-1, S, S], mask [B, T],
-true on the first ``length`` positions; scores at padding may be anything.
+The readable reference, on any device and twice differentiable, with the signatures of the compiled operators. The
+recursion goes forward; marginals, the best outputs and samples go back through its messages. Shapes: unary [B, T, S],
+transition [1 or B, 1 or T-1, S, S], lengths [B]; scores at padding may be anything.
 """
 
 import torch
@@ -55,31 +55,35 @@ def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) ->
     return messages
 
 
-def score(unary: Tensor, transition: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-    """Scores [B] of labels [B, T], which are 0 at padding."""
-    total = torch.where(mask, unary.gather(2, y.unsqueeze(-1)).squeeze(-1), 0.0).sum(1)
-    pairs = transition.flatten().gather(0, _edge_cells(y, transition.shape).flatten()).view(y[:, 1:].shape)
-    return total + torch.where(mask[:, 1:], pairs, 0.0).sum(1)
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of labels [B, K, T], which may be anything at padding."""
+    mask = length_mask(lengths, y.shape[2]).unsqueeze(1)
+    y = torch.where(mask, y, 0)
+    nodes = unary.gather(2, y.mT).mT
+    pairs = transition.flatten().gather(0, _edge_cells(y, transition.shape).flatten()).view(y[..., 1:].shape)
+    return torch.where(mask, nodes, 0.0).sum(2) + torch.where(mask[..., 1:], pairs, 0.0).sum(2)
 
 
 def _edge_cells(y: Tensor, transition_shape: torch.Size) -> Tensor:
-    """Indices [B, T-1] into flattened transitions of the scores of the pairs in labels [B, T]."""
+    """Indices [B, K, T-1] into flattened transitions of the scores of the pairs in labels [B, K, T]."""
     examples, edges, states, _ = transition_shape
-    pairs = y[:, :-1] * states + y[:, 1:]
+    pairs = y[..., :-1] * states + y[..., 1:]
     if examples > 1:
-        pairs = pairs + torch.arange(examples, device=y.device)[:, None] * (edges * states**2)
+        pairs = pairs + torch.arange(examples, device=y.device)[:, None, None] * (edges * states**2)
     if edges > 1:
         pairs = pairs + torch.arange(edges, device=y.device) * states**2
     return pairs
 
 
-def logsumexp(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
+def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Log-partition function [B]."""
+    mask = length_mask(lengths, unary.shape[1])
     return recursion(Log(), *masked(unary, transition, mask), mask).squeeze(-1)
 
 
-def marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Marginals [B, T, S] and [B, T-1, S, S], differentiable: forward filtering, backward smoothing."""
+    mask = length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
     messages = _messages(Log(), unary, edges, mask)
     nodes = [softmax(messages[-1].squeeze(-1), 1)]
@@ -95,9 +99,9 @@ def marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, 
     return node, torch.stack(pairs, 1) if pairs else edges
 
 
-def top_k(unary: Tensor, transition: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T], 0 at padding: forward messages, and back along their best alternatives."""
-    best = TopK(k)
+    best, mask = TopK(k), length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
     messages = _messages(best, unary, edges, mask)
     values = best.sum(messages[-1], 1)
@@ -122,9 +126,9 @@ def _backward(best: TopK, messages: list[Tensor], edges: Tensor, mask: Tensor) -
     return torch.stack(y, 2)
 
 
-def max_marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
+def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]: the best prefix that ends in each state plus the best suffix after it."""
-    best = TopK(1)
+    best, mask = TopK(1), length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
     prefix = torch.stack(_messages(best, unary, edges, mask), 1).squeeze(-1)
     suffix = [torch.zeros_like(unary[:, 0])]
@@ -137,8 +141,9 @@ def max_marginals(unary: Tensor, transition: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.unsqueeze(-1), values, 0.0)
 
 
-def sample(unary: Tensor, transition: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
+def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Samples [B, n, T] at uniform numbers of that shape: forward filtering, backward sampling; 0 at padding."""
+    mask = length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
     messages = torch.cat(_messages(Log(), unary, edges, mask), 2).unsqueeze(1)  # [B, 1, S, T]
     feasible = (messages[..., -1] > -torch.inf).any(2, keepdim=True)

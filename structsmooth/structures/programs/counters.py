@@ -10,14 +10,14 @@ from __future__ import annotations  # torch.compile of torch 2.5 does not trace 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from structsmooth.compiled.threads import over_batch
 from structsmooth.structures import semirings
-from structsmooth.structures.operators import operator
+from structsmooth.structures.operators import cpu_loop
 from structsmooth.structures.programs import operators, reference
 from structsmooth.structures.programs.levels import levels_of
 from structsmooth.structures.programs.program import Program, program_of
@@ -97,6 +97,21 @@ def recursion(
 
 
 @dataclass(frozen=True)
+class Listing:
+    """Compiled passes that list the best outputs of a batch, in place of a recursion.
+
+    Attributes:
+        best: of k, the values [B, C, k] and outputs [B, C, k, M] of the k best ones for each sum of counts.
+        scores: the scores [B, K] of outputs [B, K, M], differentiable.
+        read: outputs [B, K, ...] of the structure from those [B, K, M].
+    """
+
+    best: Callable[[int], tuple[Tensor, Tensor]]
+    scores: Callable[[Tensor], Tensor]
+    read: Outputs
+
+
+@dataclass(frozen=True)
 class ByCount:
     """The outputs of a batch by their counts, 0 to C - 1.
 
@@ -105,12 +120,14 @@ class ByCount:
         recursion: semiring sums [B, C, R] of such scores, one for each count.
         size: C.
         read: outputs [B, K, ...] from the indicators [B, K, ...] of the parts that they have, for each of the scores.
+        listing: what lists the best outputs, if not the recursion.
     """
 
     potentials: tuple[Tensor, ...]
     recursion: Recursion
     size: int
     read: Callable[[tuple[Tensor, ...]], Tensor]
+    listing: Listing | None = None
 
     def logsumexp(self) -> Tensor:
         """Log-partition functions [B, C] of the outputs with each count."""
@@ -118,6 +135,8 @@ class ByCount:
 
     def topk(self, k: int, choice: Choice) -> tuple[Tensor, Tensor]:
         """Scores [B, K] and outputs [B, K, ...] of those that are chosen among the k best ones of each count."""
+        if self.listing is not None:
+            return self._listed(self.listing, k, choice)
 
         def chosen(semiring: Semiring, *potentials: Tensor) -> Tensor:
             scores = self.recursion(semiring, *potentials)
@@ -126,55 +145,43 @@ class ByCount:
         values, parts = semirings.top_k(chosen, k, *self.potentials)
         return values, self.read(parts)
 
+    def _listed(self, listing: Listing, k: int, choice: Choice) -> tuple[Tensor, Tensor]:
+        values, y = listing.best(k)
+        chosen = choice(values)
+        y = y.flatten(1, 2).gather(1, chosen.unsqueeze(2).expand(-1, -1, y.shape[-1]))
+        allowed = values.flatten(1).gather(1, chosen) > -torch.inf
+        return torch.where(allowed, listing.scores(y), -torch.inf), listing.read(y)
 
-@dataclass(frozen=True)
-class CompiledByCount:
-    """The same, whose best outputs are listed by compiled passes over programs that have the same P scores.
 
-    Attributes:
-        plain: the same in torch.
-        scores, counts: [B, P].
+def listed_by_programs(
+    scores: Tensor, counts: Tensor, groups: Sequence[tuple[Program, Tensor, Tensor]], size: int, outputs: Outputs
+) -> Listing:
+    """Compiled passes over programs that have the same P scores.
+
+    Args:
+        scores: [B, P].
+        counts: int64 [B, P].
         groups: each program with its examples, int64 [B'], and the roots that these have, int64 [B'].
+        size: C.
         outputs: outputs [B, K, ...] from the scores [B, K, M] that they use.
     """
+    none, longest = scores.shape[1], max(program.longest for program, *_ in groups)
+    place = torch.cat([rows for _, rows, _ in groups]).argsort()
 
-    plain: ByCount
-    scores: Tensor
-    counts: Tensor
-    groups: Sequence[tuple[Program, Tensor, Tensor]]
-    outputs: Outputs
-
-    @property
-    def size(self) -> int:
-        """C."""
-        return self.plain.size
-
-    def logsumexp(self) -> Tensor:
-        """As for :class:`ByCount`."""
-        return self.plain.logsumexp()
-
-    def topk(self, k: int, choice: Choice) -> tuple[Tensor, Tensor]:
-        """As for :class:`ByCount`."""
-        scores = self.scores.detach()
-        listed = [
-            top_k_by_count(scores[rows], self.counts[rows], which, program.handle, k, self.size)
-            for program, rows, which in self.groups
+    def best(k: int) -> tuple[Tensor, Tensor]:
+        found = [
+            top_k_by_count(scores[rows].detach(), counts[rows], which, program.handle, k, size)
+            for program, rows, which in groups
         ]
-        longest, none = max(program.longest for program, *_ in self.groups), scores.shape[1]
-        values = torch.cat([own for own, _ in listed])
-        used = torch.cat([pad(own, (0, longest - own.shape[-1]), value=none) for _, own in listed])
-        place = torch.cat([rows for _, rows, _ in self.groups]).argsort()
-        chosen = choice(values[place])
-        used = used[place].flatten(1, 2).gather(1, chosen.unsqueeze(2).expand(-1, -1, used.shape[-1]))
-        allowed = values[place].flatten(1).gather(1, chosen) > -torch.inf
-        each = pad(self.scores, (0, 1)).gather(1, used.flatten(1)).view(used.shape)
-        total = torch.where(allowed.unsqueeze(2), each, 0.0).sum(2)
-        return torch.where(allowed, total, -torch.inf), self.outputs(used)
+        used = [pad(own, (0, longest - own.shape[-1]), value=none) for _, own in found]
+        return torch.cat([values for values, _ in found])[place], torch.cat(used)[place]
+
+    return Listing(best, partial(operators.scores_of_outputs, scores), outputs)
 
 
 def by_count(
     scores: Tensor, counts: Tensor, which: Tensor, program: Program, size: int, compiled: bool, outputs: Outputs
-) -> ByCount | CompiledByCount:
+) -> ByCount:
     """The outputs of a program by their counts.
 
     Args:
@@ -191,27 +198,25 @@ def by_count(
         return outputs(reference.listed(parts[0], program.longest))
 
     own = partial(recursion, counts=counts, which=which, program=program, size=size)
-    plain = ByCount((scores,), own, size, read)
     rows = torch.arange(len(scores), device=scores.device)
-    return CompiledByCount(plain, scores, counts, [(program, rows, which)], outputs) if compiled else plain
+    listing = listed_by_programs(scores, counts, [(program, rows, which)], size, outputs) if compiled else None
+    return ByCount((scores,), own, size, read, listing)
 
 
-def _like_top_k(scores: Tensor, counts: Tensor, which: Tensor, handle: int, k: int, size: int) -> tuple[Tensor, Tensor]:
-    shape = len(scores), size, k
-    return scores.new_empty(shape, dtype=torch.float64), which.new_empty(*shape, program_of(handle).longest)
+def _inputs(scores: Tensor, counts: Tensor, which: Tensor, handle: int, *_: int) -> tuple[Any, ...]:
+    program, depth, scores, roots = operators.followed(scores, which, handle)
+    return program, depth, scores, counts, roots
 
 
-@operator("program_top_k_by_count", _like_top_k, device="cpu")
+@cpu_loop(
+    "program_top_k_by_count",
+    "programs.compiled_counters:batch_top_k_by_count",
+    lambda scores, counts, which, handle, k, size: k * len(scores) * program_of(handle).edges * size,
+    inputs=_inputs,
+)
 def top_k_by_count(
     scores: Tensor, counts: Tensor, which: Tensor, handle: int, k: int, size: int
 ) -> tuple[Tensor, Tensor]:
     """Values [B, C, k] and outputs [B, C, k, M] for sums of counts from 0 to C - 1."""
-    from structsmooth.structures.programs import compiled_counters  # numba loads with the first oracle
-
-    program, array, roots = operators.inputs(scores, which, handle)
-    values = torch.full((len(scores), size, k), -torch.inf, dtype=torch.float64)
-    used = torch.full((*values.shape, program.longest), program.scores)
-    arrays = (program.arrays, program.depth, array, counts.contiguous().numpy(), roots, values.numpy(), used.numpy())
-    loop = compiled_counters.batch_top_k_by_count
-    over_batch(lambda *bounds: loop(*arrays, *bounds), len(scores), k * len(scores) * program.edges * size)
-    return values, used
+    program, shape = program_of(handle), (len(scores), size, k)
+    return scores.new_full(shape, -torch.inf), which.new_full((*shape, program.longest), program.scores)

@@ -30,6 +30,7 @@ class Levels(NamedTuple):
     levels: tuple[Level, ...]
     nodes: Level
     roots: Tensor  # places [R]
+    longest: int  # the largest number of scores in a derivation
 
 
 @kept_on_devices
@@ -56,4 +57,4 @@ def levels_of(program: Program, device: torch.device) -> Levels:
     # Behind the missing tail, whose row is never used.
     second = None if whole.right is None else pad(whole.right, (0, 0, 1, 0))
     nodes = Level(pad(whole.left, (0, 0, 1, 0)), second, pad(whole.score, (0, 0, 1, 0)))
-    return Levels(levels, nodes, on_device(place[program.roots]))
+    return Levels(levels, nodes, on_device(place[program.roots]), program.longest)

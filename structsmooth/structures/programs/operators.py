@@ -1,39 +1,46 @@
 """Oracles of programs as torch operators over compiled loops (CPU).
 
 Programs are given by their handles. Shapes: scores [B, P], ``which`` [B], indices into the roots of the program;
-outputs [B, K, M], the scores that their derivations use, filled up with P. The loops read and write the dtype of the
-scores, float32 or float64, and sum in float64, an example at a time.
+outputs [B, K, M], the scores that their derivations use, filled up with P.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.threads import over_batch
-from structsmooth.structures.operators import cpu_operator, like_scores, without_statistics
+from structsmooth.structures.operators import (
+    cpu_loop,
+    exp_oracle_backward,
+    like_scores,
+    save_inputs_and_statistics,
+    without_statistics,
+)
 from structsmooth.structures.programs import reference
-from structsmooth.structures.programs.levels import levels_of
-from structsmooth.structures.programs.program import Program, program_of
+from structsmooth.structures.programs.program import program_of
+
+scores_of_outputs = reference.scores_of_outputs
 
 
-def _array(tensor: Tensor) -> Any:
-    return tensor.detach().contiguous().numpy()
-
-
-def inputs(scores: Tensor, which: Tensor, handle: int) -> tuple[Program, Any, Any]:
-    """The program, scores and root nodes."""
+def rooted(scores: Tensor, which: Tensor, handle: int) -> tuple[Any, Tensor, Any]:
+    """What loops read: the program, scores, and the nodes that are roots of examples."""
     program = program_of(handle)
     smallest, largest = which.aminmax() if which.numel() else (0, 0)
     if not 0 <= int(smallest) <= int(largest) < len(program.roots):
         raise ValueError(f"lengths must be from 1 to {len(program.roots)}, got {(which + 1).tolist()}")
-    return program, _array(scores), program.roots[_array(which)]
+    return program.arrays, scores, program.roots[which.numpy()]
 
 
-def _rooted(which: Tensor, handle: int) -> dict[str, Any]:
-    """What the reference takes besides scores."""
-    levels = levels_of(handle, which.device)
-    return {"root": levels.roots[which], "levels": levels}
+def followed(scores: Tensor, which: Tensor, handle: int) -> tuple[Any, int, Tensor, Any]:
+    """What loops read that follow derivations: the depth of the program, too."""
+    arrays, scores, roots = rooted(scores, which, handle)
+    return arrays, program_of(handle).depth, scores, roots
+
+
+def _passes(count: int) -> Callable[..., int]:
+    """Operations of passes over all edges, for scores first and the handle last among the arguments."""
+    return lambda scores, *others: count * len(scores) * program_of(others[-1]).edges
 
 
 def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
@@ -42,71 +49,45 @@ def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     return sums.scatter_add(1, used.flatten(1), weights.unsqueeze(2).expand(used.shape).flatten(1))[:, :count]
 
 
-def like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-    """Empty values [B, k] and outputs [B, k, M]."""
-    batch = len(scores)
-    return scores.new_empty(batch, k), which.new_empty(batch, k, program_of(handle).longest)
-
-
-def save_used(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Keep the answer of the top-K oracle."""
-    ctx.save_for_backward(*output)
-    ctx.count = inputs[0].shape[1]
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of the top-K oracle, which are weighted numbers of uses."""
-    values, used = ctx.saved_tensors
-    return weighted_uses(torch.where(values > -torch.inf, grad, 0.0), used, ctx.count), None, None, None
-
-
-@cpu_operator("program_top_k", like_top_k, _top_k_backward, save_used)
-def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, M]."""
+def _best(program: Any, depth: int, scores: Any, roots: Any, values: Any, used: Any, begin: int, end: int) -> None:
     from structsmooth.structures.programs import compiled  # numba loads with the first program
 
-    program, array, roots = inputs(scores, which, handle)
-    values = scores.new_empty(len(scores), k)
-    used = torch.full((len(scores), k, program.longest), program.scores)
-    if k == 1:
-        loop, outputs = compiled.batch_max, (values.numpy()[:, 0], used.numpy()[:, 0])
+    if values.shape[1] == 1:
+        compiled.batch_max(program, depth, scores, roots, values[:, 0], used[:, 0], begin, end)
     else:
-        loop, outputs = compiled.batch_top_k, (values.numpy(), used.numpy())
-    arrays = (program.arrays, program.depth, array, roots, *outputs)
-    over_batch(lambda *bounds: loop(*arrays, *bounds), len(scores), 2 * k * len(scores) * program.edges)
-    return values, used
+        compiled.batch_top_k(program, depth, scores, roots, values, used, begin, end)
 
 
-def _like_marginals(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(len(scores)), scores.new_empty(scores.shape)
+@cpu_loop(
+    "program_top_k",
+    _best,
+    lambda scores, which, handle, k: 2 * k * len(scores) * program_of(handle).edges,
+    inputs=lambda *arguments: followed(*arguments[:3]),
+)
+def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, M]."""
+    program = program_of(handle)
+    return scores.new_empty(len(scores), k), which.new_full((len(scores), k, program.longest), program.scores)
 
 
-def _save_marginals(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:2], output[1])
-    ctx.handle = inputs[2]
+def _of_probabilities(
+    potentials: tuple[Tensor], weights: tuple[Tensor], which: Tensor, handle: int
+) -> tuple[Tensor, ...]:
+    return (tangents(*potentials, *weights, which, handle),)
 
 
-def _marginals_backward(ctx: Any, grad: Tensor | None, grad_parts: Tensor | None) -> tuple[Tensor | None, ...]:
-    scores, which, parts = ctx.saved_tensors
-    gradient = None if grad is None else grad.unsqueeze(1) * parts
-    if grad_parts is not None:
-        second = tangents(scores, grad_parts, which, ctx.handle)
-        gradient = second if gradient is None else gradient + second
-    return gradient, None, None
-
-
-@cpu_operator("program_marginals", _like_marginals, _marginals_backward, _save_marginals)
+@cpu_loop(
+    "program_marginals",
+    "programs.compiled:batch_marginals",
+    _passes(10),
+    exp_oracle_backward(_of_probabilities),
+    save_inputs_and_statistics,
+    inputs=rooted,
+    finish=without_statistics,
+)
 def marginals(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B] and probabilities [B, P]."""
-    from structsmooth.structures.programs import compiled
-
-    program, array, roots = inputs(scores, which, handle)
-    log_z, parts = _like_marginals(scores, which, handle)
-    arrays = (program.arrays, array, roots, log_z.numpy(), parts.numpy())
-    over_batch(lambda *bounds: compiled.batch_marginals(*arrays, *bounds), len(parts), 10 * len(parts) * program.edges)
-    without_statistics(log_z, parts)
-    return log_z, parts
+    return scores.new_empty(len(scores)), scores.new_empty(scores.shape)
 
 
 def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
@@ -121,83 +102,74 @@ def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     return parts
 
 
-def _save_tangents(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:3])
-    ctx.handle = inputs[3]
-
-
-def _tangents_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _tangents_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The second derivatives are symmetric; the third ones are computed by torch."""
     scores, directions, which = ctx.saved_tensors
-    rooted = _rooted(which, ctx.handle)
 
     def curvature(scores: Tensor) -> Tensor:
-        moved: Tensor = torch.func.grad(lambda s: (reference.marginals(s, **rooted) * directions).sum())(scores)
-        return (moved * grad).sum()
+        def moved(scores: Tensor) -> Tensor:
+            return (reference.probabilities(scores, which, *ctx.constants) * directions).sum()
+
+        slopes: Tensor = torch.func.grad(moved)(scores)
+        return (slopes * grad).sum()
 
     third: Tensor = torch.func.grad(curvature)(scores)
-    return third, tangents(scores, grad, which, ctx.handle), None, None
+    return third, tangents(scores, grad, which, *ctx.constants)
 
 
-@cpu_operator("program_tangents", like_scores, _tangents_backward, _save_tangents)
+def _with_directions(scores: Tensor, directions: Tensor, which: Tensor, handle: int) -> tuple[Any, ...]:
+    arrays, scores, roots = rooted(scores, which, handle)
+    return arrays, scores, directions, roots
+
+
+@cpu_loop(
+    "program_tangents", "programs.compiled:batch_tangents", _passes(20), _tangents_backward, inputs=_with_directions
+)
 def tangents(scores: Tensor, directions: Tensor, which: Tensor, handle: int) -> Tensor:
     """Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""
-    from structsmooth.structures.programs import compiled
-
-    program, array, roots = inputs(scores, which, handle)
-    parts: Tensor = scores.new_empty(scores.shape)
-    arrays = (program.arrays, array, _array(directions), roots, parts.numpy())
-    over_batch(lambda *bounds: compiled.batch_tangents(*arrays, *bounds), len(scores), 20 * len(scores) * program.edges)
-    return parts
+    return like_scores(scores)
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-    ctx.handle = inputs[2]
-
-
-@cpu_operator("program_max_marginals_gradient", like_scores)
+@cpu_loop(
+    "program_max_marginals_gradient",
+    "programs.compiled:batch_max_marginals_gradient",
+    _passes(6),
+    inputs=lambda scores, weights, which, handle: (*rooted(scores, which, handle), weights),
+)
 def max_marginals_gradient(scores: Tensor, weights: Tensor, which: Tensor, handle: int) -> Tensor:
     """Gradient [B, P] of the sum of max-marginals weighted by [B, P], without those of -inf."""
-    from structsmooth.structures.programs import compiled
-
-    program, array, roots = inputs(scores, which, handle)
-    out: Tensor = scores.new_empty(scores.shape)
-    arrays = (program.arrays, array, roots, _array(weights), out.numpy())
-    loop = compiled.batch_max_marginals_gradient
-    over_batch(lambda *bounds: loop(*arrays, *bounds), len(out), 6 * len(out) * program.edges)
-    return out
+    return like_scores(scores)
 
 
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
     scores, which = ctx.saved_tensors
-    return max_marginals_gradient(scores, grad, which, ctx.handle), None, None
+    return (max_marginals_gradient(scores, grad, which, *ctx.constants),)
 
 
-@cpu_operator("program_max_marginals", like_scores, _max_marginals_backward, _save_inputs)
+@cpu_loop(
+    "program_max_marginals",
+    "programs.compiled:batch_max_marginals",
+    _passes(4),
+    _max_marginals_backward,
+    inputs=rooted,
+)
 def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
-    from structsmooth.structures.programs import compiled
-
-    program, array, roots = inputs(scores, which, handle)
-    out: Tensor = scores.new_empty(scores.shape)
-    arrays = (program.arrays, array, roots, out.numpy())
-    over_batch(lambda *bounds: compiled.batch_max_marginals(*arrays, *bounds), len(out), 4 * len(out) * program.edges)
-    return out
+    return like_scores(scores)
 
 
-def _like_sample(scores: Tensor, which: Tensor, uniform: Tensor, handle: int) -> Tensor:
-    return which.new_empty(*uniform.shape[:2], program_of(handle).longest)
+def _draws(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> int:
+    """Operations of samples: a pass, and a walk for each."""
+    program = program_of(handle)
+    return 10 * len(scores) * (program.edges + uniform.shape[1] * program.depth)
 
 
-@cpu_operator("program_sample", _like_sample)
-def sample(scores: Tensor, which: Tensor, uniform: Tensor, handle: int) -> Tensor:
+@cpu_loop(
+    "program_sample",
+    "programs.compiled:batch_sample",
+    _draws,
+    inputs=lambda *arguments: (*followed(*arguments[:3]), arguments[3]),
+)
+def sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
-    from structsmooth.structures.programs import compiled
-
-    program, array, roots = inputs(scores, which, handle)
-    used = torch.full((*uniform.shape[:2], program.longest), -1)
-    arrays = (program.arrays, program.depth, array, roots, _array(uniform), used.numpy())
-    operations = 10 * len(scores) * (program.edges + uniform.shape[1] * program.depth)
-    over_batch(lambda *bounds: compiled.batch_sample(*arrays, *bounds), len(scores), operations)
-    return used
+    return which.new_full((*uniform.shape[:2], program_of(handle).longest), -1)

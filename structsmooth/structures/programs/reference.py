@@ -1,16 +1,17 @@
 """Oracles of programs in plain torch: one recursion over a semiring, level by level, from which every query is derived.
 
-The readable reference, on any device and twice differentiable. Shapes: scores [B, P] of a program, ``root`` [B], the
-places of the roots of examples among the levels. An output is the list [M] of the scores that its derivation uses,
-filled up with P.
+The readable reference, on any device and twice differentiable, with the signatures of the compiled operators. Shapes:
+scores [B, P] of a program, which is given by its handle, ``which`` [B], indices into its roots. An output is the list
+[M] of the scores that its derivation uses, filled up with P.
 """
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from structsmooth.structures.programs.levels import Level, Levels
-from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, outside_inference_mode
+from structsmooth.structures import semirings
+from structsmooth.structures.programs.levels import Level, Levels, levels_of
+from structsmooth.structures.semirings import Log, Recursion, Semiring, TopK, inverse_cdf
 
 
 def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
@@ -42,37 +43,38 @@ def at_root(values: Tensor, root: Tensor) -> Tensor:
     return values.gather(1, index).squeeze(1)
 
 
-def logsumexp(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
+def rooted(which: Tensor, handle: int) -> tuple[Tensor, Levels]:
+    """The places [B] of the roots of examples among the levels, and these."""
+    levels = levels_of(handle, which.device)
+    return levels.roots[which], levels
+
+
+def _recursion(which: Tensor, handle: int) -> Recursion:
+    root, levels = rooted(which, handle)
+    return lambda semiring, scores: at_root(node_values(semiring, scores, levels), root)
+
+
+def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     """Log-partition function [B]."""
-    return at_root(node_values(Log(), scores, levels), root).squeeze(-1)
+    return semirings.log_partition(_recursion(which, handle), scores)
 
 
-def marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
+def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P] of the scores, or expected numbers of their uses; differentiable."""
-
-    def gradient(scores: Tensor) -> Tensor:
-        own: Tensor = torch.func.grad(lambda moved: logsumexp(scores + moved, root, levels).sum())(
-            torch.zeros_like(scores)
-        )
-        return own
-
-    return outside_inference_mode(gradient, scores)
+    return semirings.marginals(_recursion(which, handle), scores)[0]
 
 
-def top_k(scores: Tensor, root: Tensor, levels: Levels, k: int, longest: int) -> tuple[Tensor, Tensor]:
+def scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:
+    """Scores [B, K] of outputs [B, K, M]."""
+    real = used < scores.shape[1]
+    each = scores.gather(1, torch.where(real, used, 0).flatten(1)).view(used.shape)
+    return torch.where(real, each, 0.0).sum(2)
+
+
+def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M], which are read off the gradients of the values."""
-    values = at_root(node_values(TopK(k), scores, levels), root)
-    values = torch.where(values > -torch.inf, values, -torch.inf)
-
-    def counts(scores: Tensor) -> Tensor:
-        def totals(moved: Tensor) -> Tensor:
-            return at_root(node_values(TopK(k), scores + moved, levels), root).sum(0)
-
-        pullback = torch.func.vjp(totals, torch.zeros_like(scores))[1]
-        return torch.stack([pullback(slot)[0] for slot in torch.eye(k).to(scores)], 1)
-
-    numbers = outside_inference_mode(counts, scores.detach())
-    return values, listed(torch.where(values.unsqueeze(-1) > -torch.inf, numbers, 0.0), longest)
+    values, (counts,) = semirings.top_k(_recursion(which, handle), k, scores)
+    return values, listed(counts, levels_of(handle, which.device).longest)
 
 
 def listed(counts: Tensor, longest: int) -> Tensor:
@@ -82,8 +84,9 @@ def listed(counts: Tensor, longest: int) -> Tensor:
     return torch.searchsorted(reached, places.contiguous(), right=True)
 
 
-def max_marginals(scores: Tensor, root: Tensor, levels: Levels) -> Tensor:
+def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     """Largest value [B, P] of an output that uses each score."""
+    root, levels = rooted(which, handle)
     count = scores.shape[1]
     values, padded = node_values(TopK(1), scores, levels).squeeze(-1), padded_scores(scores)
     around = torch.full_like(values, -torch.inf).scatter(1, root.unsqueeze(1), 0.0)
@@ -108,11 +111,13 @@ def _raised(values: Tensor, places: Tensor, candidates: Tensor) -> Tensor:
     return values.scatter_reduce(1, index, candidates.flatten(1), "amax")
 
 
-def sample(scores: Tensor, root: Tensor, levels: Levels, uniform: Tensor, longest: int) -> Tensor:
+def sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D], one for each node of a derivation in the order of visits.
 
     Those of an example without any are -1.
     """
+    root, levels = rooted(which, handle)
+    longest = levels.longest
     batch, n, depth = uniform.shape
     values, padded = node_values(Log(), scores, levels).squeeze(-1), padded_scores(scores)
     nodes = levels.nodes

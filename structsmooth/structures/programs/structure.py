@@ -2,16 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import fused, operators, reference
-from structsmooth.structures.programs.counters import ByCount, CompiledByCount, by_count
-from structsmooth.structures.programs.levels import Levels, levels_of
+from structsmooth.structures.programs.counters import ByCount, by_count
 from structsmooth.structures.programs.program import Program
 from structsmooth.structures.semirings import outside_inference_mode
 
@@ -48,9 +48,9 @@ class Derived(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Scores of outputs ``y``: [B], differentiable."""
-        used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
-        real = used < scores.shape[1]
-        return torch.where(real, scores.gather(1, torch.where(real, used, 0)), 0.0).sum(1)
+        used = self.derivation(self.checked_labels(y)).unsqueeze(1)
+        scores: Tensor = self._oracles.scores_of_outputs(self.program_scores(), used)
+        return scores.squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
@@ -80,6 +80,11 @@ class Derived(Structure):
         return outside_inference_mode(
             pulled, parts, *(torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials)
         )
+
+    @property
+    def _oracles(self) -> Any:
+        """The module of the oracles that answer."""
+        return reference
 
     def _part_scores(self) -> tuple[Tensor, ...]:
         return tuple(widened(p) for p in self.batched().potentials)
@@ -140,23 +145,13 @@ class DynamicProgram(Derived):
 
     def for_differences(self: P) -> P:
         """The program itself where passes are kernels, which lose little."""
-        return self if self._operators is fused else super().for_differences()
-
-    def score(self, y: Tensor) -> Tensor:
-        """Scores of outputs ``y``: [B], differentiable."""
-        if self._operators is not fused:
-            return super().score(y)
-        used = self.derivation(self.checked_labels(y)).unsqueeze(1)
-        values: Tensor = fused.scores_of_outputs(self.program_scores(), used)
-        return values.squeeze(1)
+        return self if self._oracles is fused else super().for_differences()
 
     def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
         """By kernels on GPUs, as in :class:`~structsmooth.Structure`."""
-        if self._operators is not fused:
+        if self._oracles is not fused:
             return None
-        smoothed, _, values, _ = fused.smoothed_top_k(
-            self.program_scores(), self.sizes(), self.program().handle, check_k(k), mu
-        )
+        smoothed, _, values, _ = fused.smoothed_top_k(*self._arguments(), check_k(k), mu)
         return smoothed, values[:, 0].detach()
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
@@ -164,35 +159,22 @@ class DynamicProgram(Derived):
 
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
-        k, scores, program = check_k(k), self.program_scores(), self.program()
-        if oracles := self._operators:
-            values, used = oracles.top_k(scores, self.sizes(), program.handle, k)
-        else:
-            values, used = reference.top_k(scores, *self._rooted(program), k, program.longest)
+        k, (scores, *program) = check_k(k), self._arguments()
+        values, used = self._oracles.top_k(scores.detach(), *program, k)
+        values = with_gradients_of_scores(values, lambda own: self._oracles.scores_of_outputs(own, used), scores)
         return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        scores, program = self.program_scores(), self.program()
-        if oracles := self._operators:
-            log_z: Tensor = oracles.log_partition(scores, self.sizes(), program.handle)
-            return log_z
-        return reference.logsumexp(scores, *self._rooted(program))
+        return cast(Tensor, self._oracles.log_partition(*self._arguments()))
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of the parts, or expected numbers, shaped as :meth:`parts`; differentiable."""
-        scores, program = self.program_scores(), self.program()
-        if oracles := self._operators:
-            return self._statistics(oracles.probabilities(scores, self.sizes(), program.handle))
-        return self._statistics(reference.marginals(scores, *self._rooted(program)))
+        return self._statistics(self._oracles.probabilities(*self._arguments()))
 
     def max_marginals(self) -> Tensor:
         """Largest score of an output that has each of the first parts (Definition 13), shaped as :meth:`parts`."""
-        scores, program = self.program_scores(), self.program()
-        if oracles := self._operators:
-            values = oracles.max_marginals(scores, self.sizes(), program.handle)
-        else:
-            values = reference.max_marginals(scores, *self._rooted(program))
+        values = self._oracles.max_marginals(*self._arguments())
         best = self.read_max_marginals(values)
         return torch.where(best > -torch.inf, best, -torch.inf)  # without the gradient of what is impossible
 
@@ -221,7 +203,7 @@ class DynamicProgram(Derived):
         """
         return self.by_count(counts, most + 1).logsumexp()
 
-    def by_count(self, counts: Sequence[Tensor], size: int | None = None) -> ByCount | CompiledByCount:
+    def by_count(self, counts: Sequence[Tensor], size: int | None = None) -> ByCount:
         """The product of the program with a counter from 0 to size - 1, or as far as needed; see :meth:`topk_by_count`.
 
         Raises:
@@ -251,18 +233,14 @@ class DynamicProgram(Derived):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        scores, program = self.program_scores(), self.program()
-        if oracles := self._operators:
-            used = oracles.sample(scores, self.sizes(), uniform, program.handle)
-        else:
-            used = reference.sample(scores, *self._rooted(program), uniform, program.longest)
+        used = self._oracles.sample(*self._arguments(), uniform)
         feasible = used[..., 0] >= 0
-        y = self.outputs(torch.where(used >= 0, used, scores.shape[1]))
+        y = self.outputs(torch.where(used >= 0, used, self.program().scores))
         return torch.where(feasible.view(*feasible.shape, *[1] * (y.dim() - 2)), y, 0)
 
-    def _rooted(self, program: Program) -> tuple[Tensor, Levels]:
-        levels = levels_of(program.handle, self.potentials[0].device)
-        return levels.roots[self.sizes()], levels
+    def _arguments(self) -> tuple[Tensor, Tensor, int]:
+        """What oracles take: scores, the roots of examples, and the program."""
+        return self.program_scores(), self.sizes(), self.program().handle
 
     def _draws(self) -> tuple[int, ...]:
         return (self.program().depth,)
@@ -272,11 +250,10 @@ class DynamicProgram(Derived):
         return checks.is_compiled(self.backend, self.potentials[0].device)
 
     @property
-    def _operators(self) -> Any:
-        """The module of the operators that answer, or ``None`` for plain torch."""
+    def _oracles(self) -> Any:
         if self._compiled:
             return operators
-        return fused if checks.is_fused(self.backend, self.potentials[0].device) else None
+        return fused if checks.is_fused(self.backend, self.potentials[0].device) else reference
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
 """Trees: labels of nodes with scores for labels and for pairs of a node and its parent."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
+from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.tree import operators, reference
 
 
@@ -105,17 +106,12 @@ class Tree(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""
-        y = self.checked_labels(y)
-        unary, pairwise = self._accumulated()
-        nodes = unary.gather(2, y.unsqueeze(-1)).squeeze(-1)
-        pairs = self._labels_of_parents(y) * unary.shape[-1] + y
-        edges = pairwise.flatten(2).gather(2, pairs.unsqueeze(-1)).squeeze(-1)
-        return torch.where(self.mask, nodes, 0.0).sum(1) + torch.where(self._hangs, edges, 0.0).sum(1)
+        return reference.scores(*self._arguments(), self.checked_labels(y).unsqueeze(1)).squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, N, S], and of pairs of parent and node [B, N, S, S], zero at roots and padding."""
         y = self.checked_labels(y)
-        unary, _ = self._accumulated()
+        unary, *_ = self._arguments()
         own = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
         above = torch.nn.functional.one_hot(self._labels_of_parents(y), unary.shape[-1]).to(unary.dtype)
         edges = above.unsqueeze(-1) * own.unsqueeze(-2) * self._hangs[:, :, None, None]
@@ -126,37 +122,31 @@ class Tree(Structure):
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
-        k = check_k(k)
-        if self._compiled:
-            values, y = operators.top_k(*self._accumulated(), self.parents, self.mask, k)
-            return values, y
-        return reference.top_k(*self._accumulated(), reference.forest(self.parents, self.mask), k)
+        k, (unary, pairwise, *trees) = check_k(k), self._arguments()
+        values, y = self._oracles.top_k(unary.detach(), pairwise.detach(), *trees, k)
+        return with_gradients_of_scores(values, lambda *own: reference.scores(*own, *trees, y), unary, pairwise), y
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 9); twice differentiable."""
-        if self._compiled:
-            log_z, _, _ = operators.marginals(*self._accumulated(), self.parents, self.mask)
-            return cast(Tensor, log_z)
-        return reference.logsumexp(*self._accumulated(), reference.forest(self.parents, self.mask))
+        return cast(Tensor, self._oracles.log_partition(*self._arguments()))
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, N, S] and of pairs of parent and node [B, N, S, S]; differentiable."""
-        if self._compiled:
-            _, node, edge = operators.marginals(*self._accumulated(), self.parents, self.mask)
-            return node, edge
-        return reference.marginals(*self._accumulated(), reference.forest(self.parents, self.mask))
+        node, edge = self._oracles.marginals(*self._arguments())
+        return node, edge
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding."""
-        if self._compiled:
-            return cast(Tensor, operators.max_marginals(*self._accumulated(), self.parents, self.mask))
-        return reference.max_marginals(*self._accumulated(), reference.forest(self.parents, self.mask))
+        return cast(Tensor, self._oracles.max_marginals(*self._arguments()))
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        if self._compiled:
-            return cast(Tensor, operators.sample(*self._accumulated(), self.parents, self.mask, uniform))
-        return reference.sample(*self._accumulated(), reference.forest(self.parents, self.mask), uniform)
+        return cast(Tensor, self._oracles.sample(*self._arguments(), uniform))
+
+    @property
+    def _oracles(self) -> Any:
+        """The module of the oracles that answer."""
+        return operators if self._compiled else reference
 
     @property
     def _compiled(self) -> bool:
@@ -171,9 +161,9 @@ class Tree(Structure):
         """Labels [B, N] of the parents; arbitrary at nodes without a parent."""
         return y.gather(1, torch.where(self._hangs, self.parents, 0))
 
-    def _accumulated(self) -> tuple[Tensor, Tensor]:
-        """Scores in the dtype that sums use."""
-        return widened_pair(self.unary, self.pairwise)
+    def _arguments(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Scores in the dtype that sums use, and the trees: what oracles take."""
+        return *widened_pair(self.unary, self.pairwise), self.parents, self.mask
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""

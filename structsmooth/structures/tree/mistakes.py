@@ -1,5 +1,7 @@
 """Outputs of trees by number of mistakes: trees of one shape are a program; in torch, a recursion over polynomials."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -7,16 +9,16 @@ from torch.nn.functional import pad
 
 from structsmooth.structures.checks import can_read_values
 from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
-from structsmooth.structures.programs.counters import ByCount, CompiledByCount, Polynomials
+from structsmooth.structures.programs.counters import ByCount, Polynomials, listed_by_programs
 from structsmooth.structures.semirings import Semiring
 from structsmooth.structures.tree import Tree, reference
 
 _PADDING = -2
 
 
-def by_mistakes(tree: Tree, y: Tensor) -> ByCount | CompiledByCount:
+def by_mistakes(tree: Tree, y: Tensor) -> ByCount:
     """The outputs of trees by the number of labels in which they differ from ``y`` [B, N]."""
-    unary, pairwise = tree._accumulated()
+    unary, pairwise, *_ = tree._arguments()
     (batch, nodes, states), labels = unary.shape, tree.checked_labels(y)
     wrong = (torch.arange(states, device=y.device) != labels.unsqueeze(-1)) & tree.mask.unsqueeze(-1)
     forest = reference.forest(tree.parents, tree.mask)
@@ -41,7 +43,8 @@ def by_mistakes(tree: Tree, y: Tensor) -> ByCount | CompiledByCount:
         y = torch.zeros(*used.shape[:2], nodes + 1, dtype=torch.int64)
         return y.scatter(2, place, used % states)[..., :nodes]
 
-    return CompiledByCount(plain, torch.cat([unary.flatten(1), pairwise.flatten(1)], 1), counts, groups, outputs)
+    scores = torch.cat([unary.flatten(1), pairwise.flatten(1)], 1)
+    return replace(plain, listing=listed_by_programs(scores, counts, groups, plain.size, outputs))
 
 
 class _Mistakes(Polynomials):

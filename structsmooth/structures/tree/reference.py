@@ -1,8 +1,9 @@
 """Oracles of trees in plain torch: one recursion over a semiring, from which every query is derived.
 
-The readable reference, on any device and twice differentiable. The recursion goes up; marginals, the best outputs and
-samples go down through its messages. Trees of a batch may have different shapes: nodes are put in an order in which
-parents come first, and every step of the recursion handles one position of all examples.
+The readable reference, on any device and twice differentiable, with the signatures of the compiled operators. The
+recursion goes up; marginals, the best outputs and samples go down through its messages. Trees of a batch may have
+different shapes: nodes are put in an order in which parents come first, and every step of the recursion handles one
+position of all examples.
 """
 
 from typing import NamedTuple
@@ -98,29 +99,41 @@ def _upward(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Forest)
     return Messages(inside, sent, before)
 
 
-def logsumexp(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
+def scores(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of labels [B, K, N], which are 0 at padding."""
+    labels, hangs = y.mT, mask & (parents >= 0)
+    above = labels.gather(1, torch.where(hangs, parents, 0).unsqueeze(-1).expand_as(labels))
+    nodes = unary.gather(2, labels)
+    edges = pairwise.flatten(2).gather(2, above * unary.shape[-1] + labels)
+    own = torch.where(mask.unsqueeze(-1), nodes, 0.0).sum(1)
+    return own + torch.where(hangs.unsqueeze(-1), edges, 0.0).sum(1)
+
+
+def log_partition(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     """Log-partition function [B]."""
-    return recursion(Log(), unary, pairwise, forest).squeeze(-1)
+    trees = forest(parents, mask)
+    return recursion(Log(), unary, pairwise, trees).squeeze(-1)
 
 
-def marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, Tensor]:
+def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Marginals [B, N, S] and [B, N, S, S], differentiable: upward messages, downward conditional distributions."""
-    unary, pairwise = arranged(unary, pairwise, forest)
+    trees = forest(parents, mask)
+    unary, pairwise = arranged(unary, pairwise, trees)
     _, count, states = unary.shape
-    inside = _upward(Log(), unary, pairwise, forest).inside.squeeze(-1)
+    inside = _upward(Log(), unary, pairwise, trees).inside.squeeze(-1)
     nodes, pairs = torch.zeros_like(inside), [torch.zeros_like(pairwise[:, :0])]
     feasible = inside[:, -1, :1] > -torch.inf
     top = torch.where(feasible, torch.eye(1, states, dtype=unary.dtype, device=unary.device), 0.0)
     nodes = nodes.slice_scatter(top.unsqueeze(1), 1, count)
     for t in range(count):
-        parent = forest.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
+        parent = trees.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
         above = nodes.gather(1, parent).squeeze(1).unsqueeze(-1)
         both = above * softmax(inside[:, None, t] + pairwise[:, t], 2)
         nodes = nodes.slice_scatter(both.sum(1, keepdim=True), 1, t, t + 1)
         pairs.append(both.unsqueeze(1))
-    own = torch.where(forest.real.unsqueeze(-1), nodes[:, :-1], 0.0)
-    edges = torch.where(forest.hangs[:, :, None, None], torch.cat(pairs, 1), 0.0)
-    return _rearranged(own, forest), _rearranged(edges, forest)
+    own = torch.where(trees.real.unsqueeze(-1), nodes[:, :-1], 0.0)
+    edges = torch.where(trees.hangs[:, :, None, None], torch.cat(pairs, 1), 0.0)
+    return _rearranged(own, trees), _rearranged(edges, trees)
 
 
 def _rearranged(values: Tensor, forest: Forest) -> Tensor:
@@ -129,16 +142,17 @@ def _rearranged(values: Tensor, forest: Forest) -> Tensor:
     return torch.zeros_like(values).scatter(1, index, values)
 
 
-def top_k(unary: Tensor, pairwise: Tensor, forest: Forest, k: int) -> tuple[Tensor, Tensor]:
+def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N]: upward messages, and down along their best alternatives."""
+    trees = forest(parents, mask)
     best = TopK(k)
-    unary, pairwise = arranged(unary, pairwise, forest)
-    messages = _upward(best, unary, pairwise, forest)
+    unary, pairwise = arranged(unary, pairwise, trees)
+    messages = _upward(best, unary, pairwise, trees)
     values = messages.inside[:, -1, 0]
     values = torch.where(values > -torch.inf, values, -torch.inf)
-    y = _downward(best, messages, pairwise, forest)
-    y = torch.where(forest.real.unsqueeze(1) & (values > -torch.inf).unsqueeze(-1), y, 0)
-    return values, _rearranged(y.mT, forest).mT
+    y = _downward(best, messages, pairwise, trees)
+    y = torch.where(trees.real.unsqueeze(1) & (values > -torch.inf).unsqueeze(-1), y, 0)
+    return values, _rearranged(y.mT, trees).mT
 
 
 @torch.no_grad()
@@ -166,43 +180,45 @@ def _downward(best: TopK, messages: Messages, pairwise: Tensor, forest: Forest) 
     return y[..., :-1]
 
 
-def max_marginals(unary: Tensor, pairwise: Tensor, forest: Forest) -> Tensor:
+def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     """Max-marginals [B, N, S]: the best score of the branch of each node plus the best score of the rest.
 
     The rest is all that is connected through the parent: its own rest, and its other branches.
     """
+    trees = forest(parents, mask)
     best = TopK(1)
-    unary, pairwise = arranged(unary, pairwise, forest)
+    unary, pairwise = arranged(unary, pairwise, trees)
     batch, count, states = unary.shape
-    inside, sent, before = _upward(best, unary, pairwise, forest)
+    inside, sent, before = _upward(best, unary, pairwise, trees)
     outside = unary.new_zeros(batch, count + 1, states)
     values = []
     for t in range(count):
-        parent = forest.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
+        parent = trees.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
         above = outside.gather(1, parent).squeeze(1)
         rest = above + before[t].squeeze(-1)
         own = best.sum((rest.unsqueeze(-1) + pairwise[:, t]).unsqueeze(-1), 1).squeeze(-1)
         values.append(inside[:, t].squeeze(-1) + own)
         # Siblings come in the reverse of the order in which they were joined: this one was joined after the next.
-        above = torch.where(forest.real[:, t, None], above + sent[t].squeeze(-1), above)
+        above = torch.where(trees.real[:, t, None], above + sent[t].squeeze(-1), above)
         outside = outside.scatter(1, parent, above.unsqueeze(1)).slice_scatter(own.unsqueeze(1), 1, t, t + 1)
     result = torch.stack(values, 1)
     result = torch.where(result > -torch.inf, result, -torch.inf)
-    return _rearranged(torch.where(forest.real.unsqueeze(-1), result, 0.0), forest)
+    return _rearranged(torch.where(trees.real.unsqueeze(-1), result, 0.0), trees)
 
 
-def sample(unary: Tensor, pairwise: Tensor, forest: Forest, uniform: Tensor) -> Tensor:
+def sample(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, uniform: Tensor) -> Tensor:
     """Samples [B, n, N] at uniform numbers of that shape, from the roots to the leaves; 0 at padding."""
-    unary, pairwise = arranged(unary, pairwise, forest)
-    inside = _upward(Log(), unary, pairwise, forest).inside.squeeze(-1)
-    nodes = forest.nodes.unsqueeze(1).expand_as(uniform)
+    trees = forest(parents, mask)
+    unary, pairwise = arranged(unary, pairwise, trees)
+    inside = _upward(Log(), unary, pairwise, trees).inside.squeeze(-1)
+    nodes = trees.nodes.unsqueeze(1).expand_as(uniform)
     uniform = uniform.gather(2, nodes)
     y = torch.zeros_like(nodes)
     y = torch.nn.functional.pad(y, (0, 1))  # all roots hang on a node of one state
     for t in range(unary.shape[1]):
-        above = y.gather(2, forest.parents[:, t, None, None].expand(-1, y.shape[1], 1))
+        above = y.gather(2, trees.parents[:, t, None, None].expand(-1, y.shape[1], 1))
         scores = inside[:, None, t] + pairwise[:, t].gather(1, above.expand(-1, -1, unary.shape[2]))
         y[..., t] = inverse_cdf(scores, uniform[..., t])
     feasible = inside[:, -1:, :1] > -torch.inf
-    y = torch.where(forest.real.unsqueeze(1) & feasible, y[..., :-1], 0)
+    y = torch.where(trees.real.unsqueeze(1) & feasible, y[..., :-1], 0)
     return torch.zeros_like(y).scatter(2, nodes, y)

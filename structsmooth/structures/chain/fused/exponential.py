@@ -13,8 +13,7 @@ from structsmooth.structures.chain.fused.tiles import (
     strides,
     tiles_of,
 )
-from structsmooth.structures.chain.output_operators import summed_to
-from structsmooth.structures.operators import operator
+from structsmooth.structures.operators import operator, save_inputs, save_inputs_and_statistics
 
 
 def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -22,21 +21,16 @@ def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Te
     return unary.new_empty(batch), unary.new_empty(unary.shape), unary.new_empty(batch, steps)
 
 
-def _save_filter(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs, *output[1:])
-
-
 def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tensor | None, ...]:
     if grad is None:
-        return None, None, None
+        return ()
     unary, transition, lengths, messages, shifts = ctx.saved_tensors
     summed = transition.shape[1] == 1
     node, pairs = smooth(unary, transition, lengths, messages, shifts, grad, summed)
-    return node, summed_to(pairs, transition.shape), None
+    return node, pairs.sum_to_size(transition.shape)
 
 
-@operator("chain_fused_filter", _like_filter, _filter_backward, _save_filter)
+@operator("chain_fused_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
 def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], messages [B, T, S] and shifts [B, T], of which the first is differentiable."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels  # Triton loads with the first kernel
@@ -67,8 +61,7 @@ def _like_smooth(
 
 def _save_smooth(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:6])
-    ctx.summed = inputs[6]
+    save_inputs(ctx, inputs, output)
 
 
 def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -80,9 +73,11 @@ def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | No
     moved, moved_pairs = tangents(unary, transition, lengths, messages, shifts, weights, node, pairs, summed)
     of_weights = None
     if ctx.needs_input_grad[5]:
-        marginals, joint = smooth(unary, transition, lengths, messages, shifts, torch.ones_like(weights), ctx.summed)
+        marginals, joint = smooth(
+            unary, transition, lengths, messages, shifts, torch.ones_like(weights), *ctx.constants
+        )
         of_weights = (marginals * node).flatten(1).sum(1) + (joint * pairs).flatten(1).sum(1)
-    return moved, summed_to(moved_pairs, transition.shape), None, None, None, of_weights, None
+    return moved, moved_pairs.sum_to_size(transition.shape), None, None, None, of_weights
 
 
 @operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
@@ -118,19 +113,13 @@ def _like_tangents(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
 
 
-def _save_tangents(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    unary, transition, lengths, _, _, weights, node, pairs, ctx.summed = inputs
-    ctx.save_for_backward(lengths, unary, transition, weights, node, pairs)
-
-
 def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple[Tensor | None, ...]:
     """The third derivatives are computed by torch."""
-    lengths, *arguments = ctx.saved_tensors
-    mask = reference.length_mask(lengths, grad_node.shape[1])
+    unary, transition, lengths, _, _, weights, node, pairs = ctx.saved_tensors
 
     def turned(unary: Tensor, transition: Tensor, weights: Tensor, node: Tensor, pairs: Tensor) -> Tensor:
         def expected(unary: Tensor, transition: Tensor) -> Tensor:
-            own, joint = reference.marginals(unary, transition, mask)
+            own, joint = reference.marginals(unary, transition, lengths)
             weight = weights[:, None, None]
             return (own * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
 
@@ -138,11 +127,12 @@ def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple
         total: Tensor = (moved * grad_node).sum() + (moved_pairs * grad_pairs).sum()
         return total
 
+    arguments = unary, transition, weights, node, pairs
     unary, transition, weights, node, pairs = torch.func.grad(turned, (0, 1, 2, 3, 4))(*arguments)
-    return unary, transition, None, None, None, weights, node, pairs, None
+    return unary, transition, None, None, None, weights, node, pairs
 
 
-@operator("chain_fused_tangents", _like_tangents, _tangents_backward, _save_tangents)
+@operator("chain_fused_tangents", _like_tangents, _tangents_backward)
 def tangents(
     unary: Tensor,
     transition: Tensor,

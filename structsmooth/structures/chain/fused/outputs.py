@@ -1,6 +1,5 @@
 """Outputs of chains by kernels: top-K oracle, the smoothed maximum of the K best, scores, and their adjoint."""
 
-from functools import partial
 from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
 
 import torch
@@ -8,17 +7,26 @@ from torch import Tensor
 
 from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused.tiles import sizes_of, tiles_of, top_k_tiles
-from structsmooth.structures.chain.output_operators import like_scores_of_outputs, output_operators, summed_to
+from structsmooth.structures.chain.output_operators import (
+    like_parts,
+    like_scores_of_outputs,
+    parts_backward,
+    save_outputs,
+    save_shapes,
+    scores_backward,
+)
 from structsmooth.structures.operators import (
     like_scores,
     like_top_k,
-    max_marginals_gradient,
+    max_marginals_backward,
     of_smoothed_values,
     operator,
 )
 
 
-def _top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+@operator("chain_fused_top_k", like_top_k)
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T]."""
     return _found(unary, transition, lengths, k)
 
 
@@ -45,8 +53,9 @@ def _found(
     return values, y
 
 
-def _scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """NaN where a label is no state."""
+@operator("chain_fused_scores", like_scores_of_outputs, scores_backward(lambda: weighted_parts), save_shapes)
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
     unary, transition = unary.contiguous(), transition.contiguous()
@@ -59,9 +68,11 @@ def _scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Te
     return out
 
 
-def _weighted_parts(
+@operator("chain_fused_weighted_parts", like_parts, parts_backward(scores), save_outputs)
+def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
+    """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
     (batch, k, steps), tiles = y.shape, tiles_of(states, weights.itemsize)
@@ -72,10 +83,7 @@ def _weighted_parts(
             weights.contiguous(), y.contiguous(), lengths, node, pairs, steps=steps, states=states, k=k,
             pair_steps=pairs.shape[1], **tiles,
         )  # fmt: skip
-    return node, summed_to(pairs, transition_shape)
-
-
-top_k, scores, weighted_parts = output_operators("chain_fused", _top_k, _scores, _weighted_parts)
+    return node, pairs.sum_to_size(transition_shape)
 
 
 def _like_smoothed(
@@ -93,14 +101,10 @@ def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
 
 
-def _smoothed_backward(
-    ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any
-) -> tuple[Tensor | None, ...]:
+def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any) -> Sequence[Tensor]:
     lengths, weights, y = ctx.saved_tensors
     of_values = of_smoothed_values(weights, ctx.mu, grad, grad_weights)
-    if of_values is None:
-        return None, None, None, None, None
-    return *weighted_parts(of_values, y, lengths, ctx.states, ctx.transition_shape), None, None, None
+    return () if of_values is None else weighted_parts(of_values, y, lengths, ctx.states, ctx.transition_shape)
 
 
 @operator("chain_fused_smoothed", _like_smoothed, _smoothed_backward, _save_smoothed)
@@ -112,14 +116,7 @@ def smoothed_top_k(
     return smoothed, weights, *_found(unary, transition, lengths, k, mu, (smoothed, weights))
 
 
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """By torch."""
-    unary, transition, lengths = ctx.saved_tensors
-    run = partial(reference.max_marginals, mask=reference.length_mask(lengths, unary.shape[1]))
-    return *max_marginals_gradient(run, (unary, transition), grad), None
-
-
-@operator("chain_fused_max_marginals", like_scores, _max_marginals_backward)
+@operator("chain_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 2))
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
     from structsmooth.structures.chain.fused import output_kernels as kernels

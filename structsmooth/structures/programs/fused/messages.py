@@ -1,22 +1,19 @@
 """Sums over programs by kernels: log-partition function, probabilities, their derivatives, and max-marginals."""
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from structsmooth.structures.operators import like_scores, max_marginals_gradient, operator
+from structsmooth.structures.operators import (
+    like_scores,
+    max_marginals_backward,
+    operator,
+    save_inputs_and_statistics,
+)
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import TILE, rooted
-from structsmooth.structures.programs.levels import Levels, levels_of
 from structsmooth.structures.programs.program import program_of
-
-
-def _levels(which: Tensor, handle: int) -> tuple[Tensor, Levels]:
-    """What the reference takes besides scores."""
-    levels = levels_of(handle, which.device)
-    return levels.roots[which], levels
 
 
 def _like_sums(scores: Tensor, which: Tensor, handle: int, largest: bool = False) -> tuple[Tensor, Tensor]:
@@ -59,34 +56,23 @@ def _tiles(scores: Tensor) -> int:
     return -(-scores.shape[1] // TILE["NODES"])
 
 
-def _save_log_sums(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:2], output[1])
-    ctx.handle = inputs[2]
+def _log_sums_backward(ctx: Any, grad: Tensor | None, _values: Any) -> tuple[Tensor, ...]:
+    return () if grad is None else (weighted_parts(*ctx.saved_tensors, grad, *ctx.constants),)
 
 
-def _log_sums_backward(ctx: Any, grad: Tensor | None, _values: Any) -> tuple[Tensor | None, ...]:
-    return None if grad is None else weighted_parts(*ctx.saved_tensors, grad, ctx.handle), None, None
-
-
-@operator("program_fused_log_sums", _like_sums, _log_sums_backward, _save_log_sums)
+@operator("program_fused_log_sums", _like_sums, _log_sums_backward, save_inputs_and_statistics)
 def log_sums(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B], which is differentiable, and the log-sums of all places [B, N + 1]."""
     return _sums(scores, which, handle, False)
 
 
-def _save_parts(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.handle = inputs
-    ctx.save_for_backward(*tensors)
-
-
 def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """The second derivatives are symmetric: the gradient is a tangent."""
-    turned, moved = tangents(*ctx.saved_tensors, grad, ctx.handle)
-    return turned, None, None, moved, None
+    turned, moved = tangents(*ctx.saved_tensors, grad, *ctx.constants)
+    return turned, None, None, moved
 
 
-@operator("program_fused_parts", like_scores, _parts_backward, _save_parts)
+@operator("program_fused_parts", like_scores, _parts_backward)
 def weighted_parts(scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P] of the scores times the weights [B], from the log-sums of places."""
     found: Tensor = _parts(scores, which, values, weights, handle, False)
@@ -97,28 +83,22 @@ def _like_tangents(scores: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
     return scores.new_empty(scores.shape), scores.new_empty(len(scores))
 
 
-def _save_tangents(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    scores, which, _, weights, directions, ctx.handle = inputs
-    ctx.save_for_backward(which, scores, weights, directions)
-
-
 def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tensor | None, ...]:
     """The third derivatives are computed by torch."""
-    which, *arguments = ctx.saved_tensors
-    root, levels = _levels(which, ctx.handle)
+    scores, which, _, weights, directions = ctx.saved_tensors
 
     def total(scores: Tensor, weights: Tensor, directions: Tensor) -> Tensor:
         def moves(scores: Tensor) -> Tensor:
-            return (reference.marginals(scores, root, levels) * directions).sum(1)
+            return (reference.probabilities(scores, which, *ctx.constants) * directions).sum(1)
 
         turned: Tensor = torch.func.grad(lambda s: (moves(s) * weights).sum())(scores)
         return (turned * grad).sum() + (moves(scores) * grad_moved).sum()
 
-    scores, weights, directions = torch.func.grad(total, (0, 1, 2))(*arguments)
-    return scores, None, None, weights, directions, None
+    scores, weights, directions = torch.func.grad(total, (0, 1, 2))(scores, weights, directions)
+    return scores, None, None, weights, directions
 
 
-@operator("program_fused_tangents", _like_tangents, _tangents_backward, _save_tangents)
+@operator("program_fused_tangents", _like_tangents, _tangents_backward)
 def tangents(
     scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
@@ -154,20 +134,7 @@ def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     return parts
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-    ctx.handle = inputs[2]
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """By torch, level by level."""
-    scores, which = ctx.saved_tensors
-    root, levels = _levels(which, ctx.handle)
-    run = partial(reference.max_marginals, root=root, levels=levels)
-    return *max_marginals_gradient(run, (scores,), grad), None, None
-
-
-@operator("program_fused_max_marginals", like_scores, _max_marginals_backward, _save_inputs)
+@operator("program_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 1))
 def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
     best, values = _sums(scores, which, handle, True)

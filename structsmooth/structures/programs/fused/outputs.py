@@ -10,7 +10,6 @@ from structsmooth.compiled.gpu import power_of_two
 from structsmooth.structures.operators import of_smoothed_values, operator
 from structsmooth.structures.programs.fused.messages import log_sums
 from structsmooth.structures.programs.fused.tables import TILE, rooted
-from structsmooth.structures.programs.operators import like_top_k, save_used
 from structsmooth.structures.programs.program import program_of
 
 # Places of outputs that a warp reads at once.
@@ -29,9 +28,9 @@ def _like_scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:
     return scores.new_empty(used.shape[:2])
 
 
-def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
     scores, used = ctx.saved_tensors
-    return weighted_uses(grad, used, scores.shape[1]), None
+    return (weighted_uses(grad, used, scores.shape[1]),)
 
 
 @operator("program_fused_scores", _like_scores_of_outputs, _scores_backward)
@@ -56,8 +55,8 @@ def _save_used(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[1])
 
 
-def _uses_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return scores_of_outputs(grad, *ctx.saved_tensors), None, None
+def _uses_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
+    return (scores_of_outputs(grad, *ctx.saved_tensors),)
 
 
 @operator("program_fused_uses", _like_uses, _uses_backward, _save_used)
@@ -73,12 +72,12 @@ def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     return out
 
 
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor | None, ...]:
-    values, used = ctx.saved_tensors
-    return weighted_uses(torch.where(values > -torch.inf, grad, 0.0), used, ctx.count), None, None, None
+def _like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+    batch = len(scores)
+    return scores.new_empty(batch, k), which.new_empty(batch, k, program_of(handle).longest)
 
 
-@operator("program_fused_top_k", like_top_k, _top_k_backward, save_used)
+@operator("program_fused_top_k", _like_top_k)
 def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     return _found(scores, which, handle, k)
@@ -92,7 +91,7 @@ def _found(
 
     t, roots, sizes = rooted(which, handle)
     program, batch, scores = program_of(handle), len(scores), scores.contiguous()
-    out, used = like_top_k(scores, which, handle, k)
+    out, used = _like_top_k(scores, which, handle, k)
     used.fill_(program.scores)
     values = scores.new_empty(batch, program.nodes + 1, k)
     back, stack = (
@@ -117,7 +116,7 @@ def _found(
 def _like_smoothed(
     scores: Tensor, which: Tensor, handle: int, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    values, used = like_top_k(scores, which, handle, k)
+    values, used = _like_top_k(scores, which, handle, k)
     return scores.new_empty(len(scores)), torch.empty_like(values), values, used
 
 
@@ -128,12 +127,10 @@ def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.count, ctx.mu = inputs[0].shape[1], inputs[4]
 
 
-def _smoothed_backward(
-    ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any
-) -> tuple[Tensor | None, ...]:
+def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
     weights, used = ctx.saved_tensors
     of_values = of_smoothed_values(weights, ctx.mu, grad, grad_weights)
-    return None if of_values is None else weighted_uses(of_values, used, ctx.count), None, None, None, None
+    return () if of_values is None else (weighted_uses(of_values, used, ctx.count),)
 
 
 @operator("program_fused_smoothed", _like_smoothed, _smoothed_backward, _save_smoothed)
@@ -145,19 +142,19 @@ def smoothed_top_k(
     return smoothed, weights, *_found(scores, which, handle, k, mu, (smoothed, weights))
 
 
-def _like_sample(scores: Tensor, which: Tensor, uniform: Tensor, handle: int) -> Tensor:
+def _like_sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
     return which.new_empty(*uniform.shape[:2], program_of(handle).longest)
 
 
 @operator("program_fused_sample", _like_sample)
-def sample(scores: Tensor, which: Tensor, uniform: Tensor, handle: int) -> Tensor:
+def sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
     from structsmooth.structures.programs.fused import output_kernels as kernels
 
     t, roots, sizes = rooted(which, handle)
     program, draws = program_of(handle), uniform.shape[1]
     _, values = log_sums(scores, which, handle)
-    used = _like_sample(scores, which, uniform, handle).fill_(program.scores)
+    used = _like_sample(scores, which, handle, uniform).fill_(program.scores)
     stack = t.rows.new_empty(len(scores), draws, program.depth + 1)
     with torch.cuda.device_of(scores):
         kernels.draw[(len(scores), draws)](
