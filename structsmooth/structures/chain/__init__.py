@@ -187,7 +187,9 @@ class LinearChain(Structure):
         k, (unary, transition, lengths) = check_k(k), self._arguments()
         oracles = self._oracles
         values, y = oracles.top_k(unary.detach(), transition.detach(), lengths, k)
-        values = with_gradients_of_scores(values, lambda *own: oracles.scores(*own, lengths, y), unary, transition)
+        values = with_gradients_of_scores(
+            values, lambda *scores: oracles.scores(*scores, lengths, y), unary, transition
+        )
         return values, self._spread_labels(y)
 
     def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:

@@ -27,7 +27,7 @@ from structsmooth.structures.operators import (
 def checked_inputs(unary: Tensor, transition: Tensor, lengths: Tensor, *others: Any) -> tuple[Tensor, ...]:
     """Tensors, with lengths that do not lead out of them."""
     reference.check_lengths(lengths, unary.shape[1])
-    return unary, transition, lengths, *(own for own in others if isinstance(own, Tensor))
+    return unary, transition, lengths, *(other for other in others if isinstance(other, Tensor))
 
 
 def _pairs(unary: Tensor) -> int:

@@ -161,7 +161,7 @@ class DynamicProgram(Derived):
         """
         k, (scores, *program) = check_k(k), self._arguments()
         values, used = self._oracles.top_k(scores.detach(), *program, k)
-        values = with_gradients_of_scores(values, lambda own: self._oracles.scores_of_outputs(own, used), scores)
+        values = with_gradients_of_scores(values, lambda s: self._oracles.scores_of_outputs(s, used), scores)
         return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:
