@@ -16,7 +16,20 @@ from structsmooth.structures.operators import (
 )
 
 
-@operator("chain_fused_top_k", like_top_k)
+def _save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    unary, transition, lengths, _ = inputs
+    ctx.save_for_backward(lengths, *output)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor, Tensor]:
+    lengths, values, y = ctx.saved_tensors
+    weights = torch.where(values > -torch.inf, grad, 0.0)
+    node, edge = weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape)
+    return node, edge
+
+
+@operator("chain_fused_top_k", like_top_k, _top_k_backward, _save_found)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     return _found(unary, transition, lengths, k)
