@@ -265,7 +265,7 @@ def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *pot
         scores: the scores [B, K] of the outputs that have these values, for the potentials.
         potentials: what values may be differentiated by.
     """
-    if in_transform() or (torch.is_grad_enabled() and any(own.requires_grad for own in potentials)):
+    if in_transform() or (torch.is_grad_enabled() and any(p.requires_grad for p in potentials)):
         found = scores(*potentials)
         values = values.detach() + torch.where(values.isfinite(), found - found.detach(), 0.0)
     return values

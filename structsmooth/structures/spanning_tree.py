@@ -70,7 +70,7 @@ class SpanningTree(Dependencies, Derived):
         """
         k, (scores, *sizes) = check_k(k), self._arguments()
         values, used = operators.top_k(scores.detach(), *sizes, k)
-        values = with_gradients_of_scores(values, lambda own: scores_of_outputs(own, used), scores)
+        values = with_gradients_of_scores(values, lambda s: scores_of_outputs(s, used), scores)
         return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:

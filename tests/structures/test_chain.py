@@ -11,12 +11,10 @@ from oracles import ORACLES, K, assert_same_oracles
 from refusals import Refusals, refusing
 from structure_members import cyclic
 from torch import Tensor
-from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
 from structsmooth import LinearChain
 from structsmooth.structures import lengths_from_mask
-from structsmooth.structures.chain import operators
 
 both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -120,21 +118,6 @@ def test_labels_do_not_lead_out_of_memory(label: int) -> None:
     assert not chain.score(torch.tensor([[0, 1, 0], [1, 1, label]])).any()  # at padding
     with pytest.raises(ValueError, match=r"y must hold labels from 0 to 1, got "):
         chain.score(torch.tensor([[0, 1, 0], [1, label, 0]]))
-
-
-@every_form
-def test_derivatives_of_weighted_parts_are_scores(form: str) -> None:
-    unary, transition, lengths = medium(form)
-    transition = transition[{2: (None, None), 3: (slice(None), None), 4: ()}[transition.dim()]]
-    _, y = LinearChain(*medium(form)).topk(K)
-    weights = torch.randn(5, K, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
-
-    def parts(weights: Tensor) -> tuple[Tensor, Tensor]:
-        return operators.weighted_parts(weights, y, lengths, 4, transition.shape)
-
-    assert_close(vjp(parts, weights, (unary, transition))[1], operators.scores(unary, transition, lengths, y))
-    assert torch.autograd.gradcheck(parts, weights)
-    assert torch.autograd.gradgradcheck(parts, weights)
 
 
 @both_backends

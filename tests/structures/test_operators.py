@@ -39,7 +39,6 @@ def differentiable(*tensors: Tensor) -> tuple[Tensor, ...]:
 def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Every operator with arguments."""
     unary, transition, lengths = random_chains(2, 3, 2, FORMS[2], lengths=[3, 2])
-    y, weights = torch.tensor([[[0, 1, 1]], [[1, 0, 9]]]), torch.ones(2, 1, dtype=torch.float64)
     cases: dict[str, tuple[Any, tuple[Any, ...]]] = {}
     for edges in (1, 2):
         inputs = *differentiable(unary.clone(), transition[:edges, :edges].clone()), lengths
@@ -47,11 +46,6 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
             f"chain top_k {edges}": (chain.top_k, (*(own.detach() for own in inputs), 3)),
             f"chain marginals {edges}": (chain.log_partition_and_marginals, (*inputs, edges > 1)),
             f"chain max_marginals {edges}": (chain.max_marginals, inputs),
-            f"chain scores {edges}": (chain.scores, (*inputs, y)),
-            f"chain weighted_parts {edges}": (
-                chain.weighted_parts,
-                (*differentiable(weights.clone()), y, lengths, 2, inputs[1].shape),
-            ),
         }
     unary, pairwise, parents, mask = random_trees(2, 3, 2)
     inputs = *differentiable(unary, pairwise), parents, mask

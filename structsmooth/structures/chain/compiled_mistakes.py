@@ -60,9 +60,9 @@ def _read_off(back, length, correct, c, labels):
 
 
 @entry_point
-def batch_top_k_by_mistakes(unary, transition, lengths, correct, values, labels, begin, end):
+def batch_top_k_by_mistakes(unary, transition, lengths, correct, k, values, labels, begin, end):
     """Examples ``begin`` to ``end``: fills ``values`` [B, T + 1, k] and ``labels`` [B, T + 1, k, T], zero before."""
-    (_, steps, states), k = unary.shape, values.shape[2]
+    _, steps, states = unary.shape
     score = np.empty((steps, steps + 1, states, k))
     back = np.zeros((steps, steps + 1, states, k), np.int64)
     for b in range(begin, end):

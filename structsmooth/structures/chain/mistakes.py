@@ -57,7 +57,7 @@ def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor, wr
     "chain_top_k_by_mistakes",
     "chain.compiled_mistakes:batch_top_k_by_mistakes",
     lambda unary, transition, lengths, correct, k: unary.shape[1] * unary.numel() * unary.shape[2] * k // 2,
-    inputs=operators.checked_inputs,
+    inputs=lambda *arguments: (*operators.checked_inputs(*arguments), arguments[-1]),
 )
 def top_k_by_mistakes(
     unary: Tensor, transition: Tensor, lengths: Tensor, correct: Tensor, k: int

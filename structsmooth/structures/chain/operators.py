@@ -6,20 +6,12 @@ breaks.
 """
 
 from functools import partial
-from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures.chain import reference
-from structsmooth.structures.chain.output_operators import (
-    like_parts,
-    like_scores_of_outputs,
-    parts_backward,
-    save_outputs,
-    save_shapes,
-    scores_backward,
-)
 from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import (
     cpu_loop,
@@ -35,7 +27,7 @@ from structsmooth.structures.operators import (
 def checked_inputs(unary: Tensor, transition: Tensor, lengths: Tensor, *others: Any) -> tuple[Tensor, ...]:
     """Tensors, with lengths that do not lead out of them."""
     reference.check_lengths(lengths, unary.shape[1])
-    return unary, transition, lengths, *(own for own in others if isinstance(own, Tensor))
+    return unary, transition, lengths, *(other for other in others if isinstance(other, Tensor))
 
 
 def _pairs(unary: Tensor) -> int:
@@ -49,8 +41,10 @@ _oracle = partial(cpu_loop, inputs=checked_inputs)
 def _best(unary: Any, transition: Any, lengths: Any, values: Any, y: Any, begin: int, end: int) -> None:
     from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
 
-    loop = compiled.batch_viterbi if values.shape[1] == 1 else compiled.batch_top_k
-    loop(unary, transition, lengths, values, y, begin, end)
+    if values.shape[1] == 1:
+        compiled.batch_viterbi(unary, transition, lengths, values, y, begin, end)
+    else:
+        compiled.batch_top_k(unary, transition, lengths, values.shape[1], values, y, begin, end)
 
 
 @_oracle("chain_top_k", _best, lambda unary, transition, lengths, k: k * _pairs(unary))
@@ -59,32 +53,14 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     return no_outputs(unary, k, unary.shape[1])
 
 
-def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all: int) -> None:
-    from structsmooth.structures.chain import compiled
-
-    if not compiled.batch_scores(unary, transition, lengths, y, scores):
-        mask = reference.length_mask(torch.from_numpy(lengths), y.shape[2])
-        require_labels(torch.from_numpy(y).masked_select(mask.unsqueeze(1)), unary.shape[2])
-
-
-@_oracle("chain_scores", _score, lambda *_: 0, scores_backward(lambda: weighted_parts), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """Scores [B, K] of outputs [B, K, T]."""
-    return like_scores_of_outputs(unary, transition, lengths, y)
-
-
-def _sum_parts(*arrays: Any) -> None:
-    from structsmooth.structures.chain import compiled
-
-    compiled.batch_parts(*arrays[:-2])
-
-
-@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(scores), save_outputs)
-def weighted_parts(
-    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
-    return like_parts(weights, y, lengths, states, transition_shape)
+    """Scores [B, K] of outputs [B, K, T], by torch, which takes no more time than a compiled loop."""
+    try:
+        return reference.scores(unary, transition, lengths, y, dtype=torch.float64)
+    except RuntimeError:  # a label that torch does not find
+        inside = reference.length_mask(lengths, y.shape[2]).unsqueeze(1)
+        require_labels(y.masked_select(inside), unary.shape[2])
+        raise
 
 
 @_oracle(

@@ -173,7 +173,7 @@ def listed_by_programs(
             top_k_by_count(scores[rows].detach(), counts[rows], which, program.handle, k, size)
             for program, rows, which in groups
         ]
-        used = [pad(own, (0, longest - own.shape[-1]), value=none) for _, own in found]
+        used = [pad(y, (0, longest - y.shape[-1]), value=none) for _, y in found]
         return torch.cat([values for values, _ in found])[place], torch.cat(used)[place]
 
     return Listing(best, partial(operators.scores_of_outputs, scores), outputs)

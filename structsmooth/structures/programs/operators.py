@@ -108,7 +108,8 @@ def _tangents_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
 
     def curvature(scores: Tensor) -> Tensor:
         def moved(scores: Tensor) -> Tensor:
-            return (reference.probabilities(scores, which, *ctx.constants) * directions).sum()
+            total: Tensor = (reference.probabilities(scores, which, *ctx.constants) * directions).sum()
+            return total
 
         slopes: Tensor = torch.func.grad(moved)(scores)
         return (slopes * grad).sum()

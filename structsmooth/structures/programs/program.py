@@ -125,7 +125,8 @@ def kept_on_devices(make: Callable[[Program, torch.device], T]) -> Callable[[int
         program = program_of(handle)
         made: dict[Any, T] = program.__dict__.setdefault("_made", {})
         if (make, device) not in made:
-            with torch.inference_mode(False):
+            # What is kept must not belong to a mode or to a transform of torch.func, which ends.
+            with torch.inference_mode(False), torch._C._DisableFuncTorch():
                 made[make, device] = make(program, device)
         return made[make, device]
 

@@ -160,8 +160,10 @@ class DynamicProgram(Derived):
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
         k, (scores, *program) = check_k(k), self._arguments()
+        if self._oracles is fused:  # its gradient takes a kernel less than that of scores
+            return self.listed(*fused.top_k(scores, *program, k))
         values, used = self._oracles.top_k(scores.detach(), *program, k)
-        values = with_gradients_of_scores(values, lambda own: self._oracles.scores_of_outputs(own, used), scores)
+        values = with_gradients_of_scores(values, lambda s: self._oracles.scores_of_outputs(s, used), scores)
         return self.listed(values, used)
 
     def logsumexp(self) -> Tensor:

@@ -123,9 +123,13 @@ class Tree(Structure):
 
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
-        k, (unary, pairwise, *trees) = check_k(k), self._arguments()
-        values, y = self._oracles.top_k(unary.detach(), pairwise.detach(), *trees, k)
-        return with_gradients_of_scores(values, lambda *own: reference.scores(*own, *trees, y), unary, pairwise), y
+        k, (unary, pairwise, parents, mask) = check_k(k), self._arguments()
+        values, y = self._oracles.top_k(unary.detach(), pairwise.detach(), parents, mask, k)
+
+        def scores(unary: Tensor, pairwise: Tensor) -> Tensor:
+            return reference.scores(unary, pairwise, parents, mask, y)
+
+        return with_gradients_of_scores(values, scores, unary, pairwise), y
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 9); twice differentiable."""

@@ -260,9 +260,9 @@ def max_marginals(unary, pairwise, parents, order, message, others, outside, out
 
 
 @entry_point
-def batch_top_k(unary, pairwise, parents, mask, values, labels, begin, end):
+def batch_top_k(unary, pairwise, parents, mask, k, values, labels, begin, end):
     """Top-K of examples ``begin`` to ``end``: unary [B, N, S], pairwise [B, N, S, S], zero labels [B, k, N]."""
-    (_, nodes, states), k = unary.shape, values.shape[1]
+    _, nodes, states = unary.shape
     order, first, following = np.empty((3, nodes + 1), np.int64)
     if k == 1:
         score, choice = np.empty((nodes, states)), np.empty((nodes, states), np.int64)

@@ -22,7 +22,12 @@ from structsmooth.structures.operators import (
 from structsmooth.structures.tree import reference
 
 
-@cpu_loop("tree_top_k", "tree.compiled:batch_top_k", lambda unary, pairwise, parents, mask, k: k * pairwise.numel())
+@cpu_loop(
+    "tree_top_k",
+    "tree.compiled:batch_top_k",
+    lambda unary, pairwise, parents, mask, k: k * pairwise.numel(),
+    inputs=lambda *arguments: arguments,
+)
 def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N] (Algorithm 8)."""
     return no_outputs(unary, k, unary.shape[1])

@@ -105,8 +105,8 @@ def scores(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, y: Te
     above = labels.gather(1, torch.where(hangs, parents, 0).unsqueeze(-1).expand_as(labels))
     nodes = unary.gather(2, labels)
     edges = pairwise.flatten(2).gather(2, above * unary.shape[-1] + labels)
-    own = torch.where(mask.unsqueeze(-1), nodes, 0.0).sum(1)
-    return own + torch.where(hangs.unsqueeze(-1), edges, 0.0).sum(1)
+    of_edges = torch.where(hangs.unsqueeze(-1), edges, 0.0).sum(1)
+    return torch.where(mask.unsqueeze(-1), nodes, 0.0).sum(1) + of_edges
 
 
 def log_partition(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:

@@ -77,7 +77,17 @@ def _like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Ten
     return scores.new_empty(batch, k), which.new_empty(batch, k, program_of(handle).longest)
 
 
-@operator("program_fused_top_k", _like_top_k)
+def _save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*output)
+    ctx.count = inputs[0].shape[1]
+
+
+def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor]:
+    values, used = ctx.saved_tensors
+    return (weighted_uses(torch.where(values > -torch.inf, grad, 0.0), used, ctx.count),)
+
+
+@operator("program_fused_top_k", _like_top_k, _top_k_backward, _save_found)
 def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     return _found(scores, which, handle, k)
