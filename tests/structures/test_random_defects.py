@@ -90,7 +90,7 @@ def defects(r: random.Random, structure: type[Structure], name: str, good: Any) 
 
 def wrong_dtypes(dtype: torch.dtype) -> list[torch.dtype]:
     if dtype == torch.bool:
-        return [torch.float32, torch.complex64, torch.int64]
+        return [torch.float32, torch.complex64]
     if dtype == torch.int64:
         return [torch.float32, torch.bool, torch.complex64]
     return [torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64]
