@@ -91,7 +91,7 @@ def losses(decisions: Decisions, sigma: float, n: int) -> dict[str, tuple[Loss, 
 
 
 def other_losses(decisions: Decisions, sigma: float, n: int) -> dict[str, tuple[Loss, int]]:
-    """Those of PyEPO, over the same solver."""
+    """The losses of PyEPO, over the same solver."""
     import pyepo
     from pyepo.model.opt import optModel
 

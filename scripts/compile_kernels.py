@@ -118,7 +118,7 @@ def program_cases(dtype: str) -> Iterator[Case]:
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """The cases of all kernels."""
     for dtype in ("fp32", "fp64"):
         yield from chain_cases(dtype)
         yield from program_cases(dtype)

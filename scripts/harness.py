@@ -219,7 +219,7 @@ def mean_and_spread(values: Sequence[float], digits: int) -> str:
 
 
 def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """What a call takes."""
+    """The seconds that a call takes, by a clock."""
     started = clock()
     call()
     return clock() - started

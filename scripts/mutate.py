@@ -91,7 +91,7 @@ def draw(seed: int, count: int) -> list[Fault]:
 
 
 def faults(path: str, text: str) -> Iterator[Fault]:
-    """All faults of a file."""
+    """All faults that can be put into a file."""
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))

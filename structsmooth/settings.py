@@ -86,7 +86,7 @@ class Allowed:
 
     @classmethod
     def by(cls, hint: Any) -> "Allowed":
-        """What a type allows."""
+        """The rule for values that the type hint of a field gives."""
         allowed = cls()
         for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
             kind, *notes = get_args(option) if get_origin(option) is Annotated else (option,)
@@ -160,6 +160,6 @@ def given_type(hint: Any) -> Any:
 
 @cache
 def _declared(cls: Any) -> dict[str, Allowed]:
-    """What the types of the fields of a dataclass allow."""
+    """The rules that the type hints of a dataclass give, by the names of its fields."""
     hints = get_type_hints(cls, include_extras=True)
     return {f.name: Allowed.by(hints[f.name]) for f in fields(cls)}

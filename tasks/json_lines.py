@@ -10,7 +10,7 @@ Predictions = Sequence[list[tuple[float, Any]]]
 
 
 class JSONTask(Protocol):
-    """What lines of JSON need of a fitted task."""
+    """The methods of a fitted task that writing lines of JSON needs."""
 
     @property
     def task(self) -> Any:

@@ -216,7 +216,7 @@ def train(
 
 
 def _no_task(given: object) -> str:
-    """What to give instead of something that is no task."""
+    """The message about a value that is no task, with what to give instead."""
     remedy = "as in structsmooth.tasks.NER()"
     if isinstance(given, str):
         remedy = f"as in structsmooth.tasks.load_task({given!r})()"
@@ -226,7 +226,7 @@ def _no_task(given: object) -> str:
 
 
 def _name(task: type[Task]) -> str:
-    """What :func:`~structsmooth.tasks.load_task` finds a task by."""
+    """The name by which :func:`~structsmooth.tasks.load_task` finds a task."""
     path = f"{task.__module__}:{task.__qualname__}"
     return next((name for name, known in TASKS.items() if known == path), path)
 

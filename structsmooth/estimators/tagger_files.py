@@ -30,7 +30,7 @@ _LEARNED = ("objective_", "gap_", "n_iter_", "lam_")
 
 @dataclass(frozen=True)
 class _Words:
-    """What the model of a task says of a tagger of words; its other entries are about files and training."""
+    """The entries that the model of a task has about a tagger of words, files and training aside."""
 
     task: str
     encoder: AttributeEncoder
@@ -53,7 +53,7 @@ class _Words:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """What an estimator has besides a model."""
+    """The entries that an estimator has besides those of a model."""
 
     name: str
     parameters: dict[str, Any]

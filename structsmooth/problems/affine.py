@@ -94,14 +94,14 @@ class AffineProblem(Problem):
 
     @abstractmethod
     def affine_batch(self, indices: Tensor) -> AffineBatch:
-        """Some of the examples."""
+        """A batch of examples whose scores are affine in the weights."""
 
     def batch_losses(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
         """Losses of some examples: [b], differentiable once at least."""
         return self.affine_batch(indices).losses(w, smoother)
 
     def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Upper bounds of them: [b]."""
+        """Upper bounds of the losses of some examples: [b]."""
         return self.affine_batch(indices).bounds(w, smoother)
 
     @all_reduced(FullPass.all_reduced)

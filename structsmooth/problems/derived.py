@@ -42,7 +42,7 @@ class DerivedProblem(Problem):
         return derived
 
     def over(self: D, problem: Problem) -> D:
-        """What is made of another problem in the same way."""
+        """The same kind of derived problem, made of another problem."""
         return type(self)(problem, *self._settings)
 
     def subset(self: D, indices: Tensor) -> D:

@@ -210,12 +210,12 @@ class ModuleProblem(Problem):
 
     @property
     def affine_scores(self) -> bool:
-        """What the module says of its scores."""
+        """Whether the module declares that its scores are affine in its parameters."""
         return bool(getattr(self.module, "affine", False))
 
     @property
     def affine(self) -> bool:
-        """The same; ``False`` for partial labels, whose losses are not convex in the scores."""
+        """Whether losses are convex in the weights: affine scores, and labels that are complete."""
         return self.affine_scores and not self.partial
 
     def linearize(self, w: Tensor) -> Problem:
@@ -283,7 +283,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         return self.center.clone()
 
     def affine_batch(self, indices: Tensor) -> LinearizedBatch:
-        """Some of the examples."""
+        """A batch of examples whose scores are linearized at the center."""
         return self.problem.linearized_batch(self.center, *self.problem.batch(indices))
 
     def linearize(self, w: Tensor) -> "LinearizedProblem":

@@ -94,7 +94,7 @@ def uncertain(model: TrainedModel, examples: Sequence[Any], count: int) -> Marku
 
 
 def learned(model: TrainedModel, examples: Sequence[Any]) -> Markup:
-    """What the weights say, if the task can show it."""
+    """The section about the trained weights, if the task can show them."""
     blocks = model.task.show_weights(model.weights, examples)
     return _section("learned", "What the model has learned", *_drawn(blocks)) if blocks else Markup()
 
@@ -115,7 +115,7 @@ def _headlines(model: TrainedModel, metrics: Mapping[str, float]) -> dict[str, s
 
 
 def _certificate(model: TrainedModel, history: History) -> Markup:
-    """What is known of the distance from the optimum."""
+    """The sentence about the distance of the weights from the optimum."""
     if not history:
         return element("p", model.description["message"], class_="certificate")
     row = history.best()

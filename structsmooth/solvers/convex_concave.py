@@ -93,12 +93,12 @@ class ConvexConcave(Solver[ConvexConcaveState]):
 
     @property
     def oracle(self) -> str:
-        """That of the inner solver."""
+        """The oracle of the inner solver."""
         return self.inner.oracle
 
     @property
     def threads(self) -> int:
-        """Those of the inner solver."""
+        """The number of threads of the inner solver."""
         return self.inner.threads
 
     def check(self, problem: Problem, lam: float) -> None:

@@ -17,7 +17,7 @@ class Container(Protocol):
     """An object with named attributes, which is copied without calling its constructor."""
 
     def attributes(self) -> dict[str, Any]:
-        """All of them by name."""
+        """All attributes of the container by name."""
         ...
 
 

@@ -133,7 +133,7 @@ class Distribution(Batch, ABC):
 
     @property
     def value_dtype(self) -> torch.dtype:
-        """That of values: at least float32."""
+        """The dtype of values: that of the scores, and at least float32."""
         return reduce(torch.promote_types, [p.dtype for p in self.potentials], torch.float32)
 
     def log_count(self) -> Tensor:

@@ -120,7 +120,7 @@ class SpanningTree(Dependencies, Derived):
         return sums.to(dtype), root.to(dtype)
 
     def _arguments(self) -> tuple[Tensor, Tensor, int, int, bool]:
-        """Those of the operators."""
+        """The arguments of the compiled operators: scores of arcs, lengths and sizes."""
         return self.program_scores(), self.lengths, self.arcs.shape[1], self._labels_per_arc, self.single_root
 
     def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:

@@ -315,7 +315,7 @@ def lines_of(
 
 
 def _within(block: bytes, own: range, count: int) -> bytes:
-    """Those lines of a block that have some numbers."""
+    """The lines of a block whose numbers are in a range."""
     if own.start <= 0 and own.stop >= count:
         return block
     return b"".join(line + b"\n" for line in block[:-1].split(b"\n")[max(own.start, 0) : max(own.stop, 0)])

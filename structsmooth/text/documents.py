@@ -92,7 +92,7 @@ class Document:
             yield Sentence(words, [], list(found_tags)), [start for start, _ in places]
 
     def to_json(self) -> dict[str, Any]:
-        """Its text and its spans."""
+        """The document as plain JSON, with the keys ``text`` and ``spans``."""
         return {"text": self.text, "spans": [span._asdict() for span in self.spans]}
 
 

@@ -91,7 +91,7 @@ class Text(Layout):
             yield b""
 
     def complete(self, numbers: Sequence[int]) -> int:
-        """As many as there are separators."""
+        """How many lines of text the results are of: each ends with a separator."""
         return sum(number == SEPARATOR for number in numbers)
 
     def parse(self, line: str) -> Token | int:

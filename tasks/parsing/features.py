@@ -67,7 +67,7 @@ class Tokens:
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence], pos: PartOfSpeech) -> "Tokens":
-        """Those of some sentences; words count in lower case."""
+        """The tokens of some sentences, by hashes of words in lower case and of parts of speech."""
         number = cache(lambda text: crc32(text.encode()))
         words = [number(word) for s in sentences for word in (_ROOT, *map(str.lower, s.words))]
         tags = [number(tag) for s in sentences for tag in (_ROOT, *getattr(s, pos))]

@@ -152,7 +152,7 @@ class Grammar:
         return mask
 
     def names(self) -> list[str]:
-        """What states are, for people."""
+        """The names of the states, for tables and pages."""
         return [*self.labels, *(f"after {label}" for label in self.labels), "before all"]
 
 

@@ -71,6 +71,6 @@ class SegmentScore(ScoreModule):
 
 
 def batched(parts: Sequence[Parts]) -> Parts:
-    """Several parts, padded."""
+    """The parts of several recordings as one batch, padded to the longest signal."""
     signals, lengths, begins = zip(*parts, strict=True)
     return pad_sequence([own for signal in signals for own in signal], True), torch.cat(lengths), torch.cat(begins)

@@ -44,7 +44,7 @@ class _Example:
         return self.constants.score(self.parts)
 
     def relabelled(self, y: Tensor) -> "_Example":
-        """The same with other labels."""
+        """The same example with other labels."""
         y = y[None].to(self.y)
         return replace(self, y=y, parts=_parts(self.structure, y))
 
@@ -240,7 +240,7 @@ class LinearModuleProblem(LinearProblem):
             return structure[torch.zeros_like(atoms[:, 0])].score(atoms.view(-1, *example.y.shape[1:]))
 
     def affine_batch(self, indices: Tensor) -> AffineBatch:
-        """Some of the examples."""
+        """A batch of examples whose scores are affine in the weights."""
         x, labels = self.batch(indices)
         start, offsets = self.start(), None
         if not bool(self._plain[indices].all()):

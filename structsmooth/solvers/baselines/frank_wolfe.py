@@ -50,7 +50,7 @@ class FrankWolfe(DualSolver[FrankWolfeState]):
     def advance(
         self, problem: Problem, lam: float, state: FrankWolfeState, rng: np.random.Generator, budget: int
     ) -> FrankWolfeState:
-        """One pass: one step."""
+        """Make one batch Frank-Wolfe step, which is one pass."""
         linear, full = self.linear(problem, lam), state.memo.full_pass(problem, state.weights, Max())
         assert full.expected_cost is not None
         point = state.point

@@ -79,7 +79,7 @@ class SMO(DualSolver[SMOState]):
         self._chains(problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> SMOState:
-        """All mass on the labels."""
+        """The state whose dual mass is all on the labels."""
         chains = self._chains(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the labels")

@@ -124,7 +124,7 @@ class CoCoA(BCFW):
         return replace(state, dual=dual, means=means)
 
     def metrics(self, state: State) -> dict[str, float]:
-        """Those of BCFW, over all processes."""
+        """The metrics of BCFW, over the blocks of all processes."""
         assert isinstance(state, CoCoAState)
         return state.means
 

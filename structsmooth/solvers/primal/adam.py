@@ -45,7 +45,7 @@ class Adam(GradientSolver[AdamState]):
     def advance(
         self, problem: Problem, lam: float, state: AdamState, rng: np.random.Generator, budget: int
     ) -> AdamState:
-        """One pass."""
+        """Make one pass over the examples in random order."""
         order = self.order(problem, rng)
         w, mean, mean_square = (tensor.clone() for tensor in (state.weights, state.mean, state.mean_square))
         optimizer = torch.optim.Adam([w], lr=state.step_size)

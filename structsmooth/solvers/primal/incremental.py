@@ -161,7 +161,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     def advance(
         self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
     ) -> IncrementalState:
-        """One pass."""
+        """Make one pass over the examples in random order."""
         blocks, own, planes = self.blocks(problem), self.own_blocks(problem), state.planes
         if (len(planes), len(planes.gradients)) != (len(blocks), own):
             raise ValueError(

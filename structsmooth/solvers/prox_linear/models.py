@@ -102,7 +102,7 @@ class DualModels:
         return Candidate(point.weights, linear, float(point.value))
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
-        """What the history tells of the last model: its gaps."""
+        """The duality gaps of the last model, for the history."""
         exact = {} if state.model_gap is None else {"model_gap": state.model_gap}
         return {"estimated_model_gap": state.seen_gap} | exact
 
@@ -189,11 +189,11 @@ class SmoothedModels:
         return replace(self.inner, mu=mu)
 
     def level(self, iteration: int) -> int:
-        """What μ is divided by and L_0 multiplied with."""
+        """The number k that μ is divided by and L_0 is multiplied with."""
         return iteration if self.adaptive else 1
 
     def smoother(self, iteration: int) -> Smoother:
-        """That of the model."""
+        """The smoother of the current model."""
         mu = self.first_mu / self.level(iteration)
         return self.inner.smooth(mu)
 
@@ -210,7 +210,7 @@ class SmoothedModels:
         return Candidate(weights, model.linear)
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
-        """The level of smoothing."""
+        """The level of smoothing, for the history."""
         return {"inner_mu": state.mu}
 
     def first_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:

@@ -106,7 +106,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     @property
     def oracle(self) -> str:
-        """That of the inner solver."""
+        """The oracle of the inner solver."""
         return self.inner.oracle
 
     @property

@@ -73,7 +73,7 @@ class SGD(GradientSolver[SGDState]):
         return SGDState(weights, step_size, iterate=weights)
 
     def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator, budget: int) -> SGDState:
-        """One pass."""
+        """Make one pass over the examples in random order."""
         order = self.order(problem, rng)
         t = torch.arange(state.steps + 1, state.steps + len(order) + 1, dtype=torch.float64)
         averaging_weights, old_weight = weights_of_iterates(t, _DEGREES[self.schedule])

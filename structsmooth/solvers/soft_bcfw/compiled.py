@@ -289,7 +289,7 @@ def _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tabl
 
 @compiled
 def workspaces(states, parts):
-    """What steps write on."""
+    """Scratch arrays that steps write on, for the states of nodes and the parts of links."""
     return np.zeros((4, states)), np.zeros((2, parts))
 
 

@@ -243,7 +243,7 @@ def _parts(point: SoftPoint, like: Parts) -> Parts:
 
 
 def _held(graph: ModuleGraph, own: SoftPoint) -> Held:
-    """What the pieces of an example hold."""
+    """The part of a point that belongs to the pieces of an example."""
     assert graph.pieces is not None
     return Held(graph.pieces.of_example((own.places, own.edges, own.finals)), own.atoms, own.alphas)
 

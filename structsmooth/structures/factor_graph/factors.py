@@ -78,7 +78,7 @@ class Automaton(Factor):
     scores: Tensor
 
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """Itself."""
+        """The factor itself, which is an automaton."""
         return self.transitions, self.scores
 
 

@@ -20,12 +20,12 @@ def check_form(pairwise: Tensor, batch: int, count: int, states: int) -> None:
 
 
 def is_potts(pairwise: Tensor, edge_mask: Tensor) -> bool:
-    """Whether they are strengths [B, E]."""
+    """Whether pairwise scores are Potts strengths [B, E]."""
     return pairwise.dim() == 2 and tuple(pairwise.shape) == tuple(edge_mask.shape)
 
 
 def is_shared(pairwise: Tensor, edge_mask: Tensor) -> bool:
-    """Whether all examples share them."""
+    """Whether all examples share the pairwise scores."""
     return pairwise.dim() < 4 and not is_potts(pairwise, edge_mask)
 
 

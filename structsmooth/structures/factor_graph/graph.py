@@ -285,7 +285,7 @@ class FactorGraph(Structure):
 
     @property
     def _dtype(self) -> torch.dtype:
-        """That of values."""
+        """The dtype of values of the graph."""
         return self._accumulated()[0].dtype
 
     @property

@@ -20,7 +20,7 @@ class Layout(NamedTuple):
     edge_mask: Tensor  # [B, E]
 
     def rows(self, index: Tensor) -> "Layout":
-        """Some of the examples."""
+        """The layout of some of the examples."""
         return Layout(*(tensor[index] for tensor in self))
 
     def graph(self, example: int) -> Graph:

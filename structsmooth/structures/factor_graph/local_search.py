@@ -21,7 +21,7 @@ class LocalSearch:
     scores: Tensor  # of final states, [B, F, Q], float64
 
     def rows(self, index: Tensor) -> "LocalSearch":
-        """That of some of the examples."""
+        """The same search over some of the examples."""
         return LocalSearch(replace(self.automata, scopes=self.automata.scopes[index]), self.scores[index])
 
     def __call__(self, problem: Messages, y: Tensor) -> Tensor:

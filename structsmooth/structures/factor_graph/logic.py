@@ -68,7 +68,7 @@ class AtMostOne(Factor):
     negated: Tensor | None = None
 
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """States are none, one, more."""
+        """The states tell how many nodes have the label: none, one, more."""
         return _counting(self.scope, 3, states, self.label, self.negated), _allowed(self.scope, 0, 2, 3)
 
 
@@ -86,7 +86,7 @@ class AtLeastOne(Factor):
     negated: Tensor | None = None
 
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """States are none, some."""
+        """The states tell whether no node has the label, or some."""
         return _counting(self.scope, 2, states, self.label, self.negated), _allowed(self.scope, 1, 2, 2)
 
 
@@ -158,7 +158,7 @@ class And(Factor):
     negated: Tensor | None = None
 
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """That of :class:`Or`, where all literals are negated."""
+        """The automaton of :class:`Or` with all literals negated."""
         if_false, if_true = _OR
         return _read(self.scope, if_true, if_false, states, self.label, self.negated), _allowed(self.scope, 2, 4, 5)
 

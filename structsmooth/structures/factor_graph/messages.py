@@ -37,7 +37,7 @@ class Search(Protocol):
         """Labels that score no less."""
 
     def rows(self, index: Tensor) -> "Search":
-        """That of some of the examples."""
+        """The messages of some of the examples."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Messages:
     search: Search | None = None
 
     def rows(self, index: Tensor) -> "Messages":
-        """Those of some of the examples."""
+        """The messages of some of the examples."""
         least = None if self.least is None else self.least[index]
         search = None if self.search is None else self.search.rows(index)
         return Messages(self.unary[index], self.pairwise[index], self.layout.rows(index), least, search)

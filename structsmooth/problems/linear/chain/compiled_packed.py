@@ -113,7 +113,7 @@ def pack_labels(labels, states, offsets, packed):
 
 @entry_point
 def unpack(packed, offsets, rows):
-    """All rows."""
+    """Write the packed rows of all examples into dense statistics."""
     starts, kinds, columns, values = packed
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, rows.shape[1])

@@ -64,7 +64,7 @@ def packed(data: ChainData, statistics: Tensor) -> Packed:
 
 
 def packed_labels(data: ChainData) -> Packed:
-    """Those of the labels."""
+    """The packed statistics of the labels."""
     _, offsets, labels, *_ = data.arrays
     return _filled(data, lambda arrays: compiled_packed.pack_labels(labels, data.states, offsets, arrays))
 

@@ -222,7 +222,7 @@ class ChainProblem(LinearProblem):
         return packed(self.data, statistics).words if self._packs else self.unpacked(statistics)
 
     def packed_labels(self) -> Tensor:
-        """Those of the labels."""
+        """The packed statistics of the labels."""
         return packed_labels(self.data).words if self._packs else self.label_statistics()
 
     @property

@@ -128,7 +128,7 @@ class FactorGraphs:
 
     @cached_property
     def links(self) -> Links:
-        """All links, at once."""
+        """The links of all graphs, made at once."""
         return self._linked(0, len(self))
 
     @property

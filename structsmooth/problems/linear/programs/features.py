@@ -46,7 +46,7 @@ class PartFeatures(ABC):
 
     @abstractmethod
     def select(self: F, parts: Tensor) -> F:
-        """Those of some parts."""
+        """The features of some of the parts."""
 
     def scores(self, w: Tensor, parts: slice = slice(0, None)) -> Tensor:
         """Scores of consecutive parts, the sums of the weights [features] of their features: float64 [parts]."""
@@ -98,7 +98,7 @@ class PartRows(PartFeatures):
         return self.columns.numpy(), self.offsets.numpy()
 
     def select(self, parts: Tensor) -> "PartRows":
-        """Those of some parts."""
+        """The features of some of the parts."""
         rows, offsets = compressed_rows(self.offsets, parts)
         return PartRows(self.columns[rows], offsets, self.features)
 
@@ -198,7 +198,7 @@ class PairFeatures(PartFeatures):
         return *(tensor.numpy() for tensor in tensors), 32 - self.bits
 
     def select(self, parts: Tensor) -> "PairFeatures":
-        """Those of some parts."""
+        """The features of some of the parts."""
         kinds = None if self.kinds is None else self.kinds[parts]
         return replace(self, first=self.first[parts], second=self.second[parts], kinds=kinds)
 

@@ -81,7 +81,7 @@ class ProgramParts:
         return slice(*self.offsets[i : i + 2].tolist())
 
     def select(self, indices: Tensor) -> tuple["ProgramParts", Tensor]:
-        """Those of some examples, in that order, and the numbers of their parts."""
+        """The parts of some examples, in that order, and their numbers among all parts."""
         rows, offsets = compressed_rows(self.offsets, indices)
         choices = None if self.choices is None else self.choices[indices]
         return replace(

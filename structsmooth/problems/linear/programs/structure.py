@@ -107,7 +107,7 @@ class BothOutputs(Structure):
         return first + second
 
     def marginals(self) -> tuple[Tensor, ...]:
-        """Those of both."""
+        """Probabilities of the parts of the program and of those beside it."""
         return (torch.cat([structure.marginals()[0] for structure in self._both()], 1),)
 
 
