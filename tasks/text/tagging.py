@@ -31,7 +31,7 @@ from structsmooth.text.encoders import (
 from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs, with_inputs
 from structsmooth.text.json_forms import AnnotatedCorpus
-from structsmooth.text.layouts import UniversalColumn, separator_of, write_conll
+from structsmooth.text.layouts import Universal, separator_of, write_conll
 from structsmooth.text.schemes import (
     DASHED,
     FORMS,
@@ -242,7 +242,8 @@ class Tagging(Task):
             data; plain tags, such as parts of speech, are taken as they are, in any order, and measured by accuracy.
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
-        column: files are CoNLL-U, and this column has the tags, which are plain; attributes are those of words alone.
+        column: files are CoNLL-U, and this column has the tags, which are plain: upos, xpos, feats or deprel; or its
+            last column has tags of entities, as in misc:NER. Attributes are those of words alone.
         word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
         tag_column: the column of the tags, likewise.
         encoding: of the files, such as latin-1; UTF-8 if it is not given.
@@ -260,7 +261,7 @@ class Tagging(Task):
     scheme: Scheme | None = field(default=None, metadata={"metavar": "SCHEME"})
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: Positive = 1.0
-    column: UniversalColumn | None = None
+    column: str | None = None
     word_column: int | None = None
     tag_column: int | None = None
     encoding: str | None = None
@@ -280,7 +281,8 @@ class Tagging(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.column is not None and self.scheme not in (None, "plain"):
+        _ = Universal(self.column)  # which refuses others
+        if self.column is not None and self.plain and self.scheme not in (None, "plain"):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
@@ -293,7 +295,7 @@ class Tagging(Task):
     @property
     def plain(self) -> bool:
         """Whether tags are taken as they are."""
-        return self.scheme == "plain" or self.column is not None
+        return self.scheme == "plain" or (self.column is not None and not self.column.startswith("misc:"))
 
     @property
     @abstractmethod

@@ -169,3 +169,21 @@ def test_answers_are_in_the_form_of_the_questions(tmp_path: Path, capsys: pytest
     assert all(0 < s["probability"] <= 1 for row in found for s in row["spans"])
     assert main(["predict", str(tmp_path / "model"), str(new), "--top", "2"]) == 2
     assert "give --json" in capsys.readouterr().err
+
+
+def test_entities_in_the_last_column_of_a_treebank(tmp_path: Path) -> None:
+    row = "{}\t{}\t_\t_\t_\t_\t0\t_\t_\t{}\n"
+    words = [("Ada", "NER=B-PER"), ("met", "_"), ("Bo", "SpaceAfter=No|NER=B-PER"), (".", "NER=O")]
+    path = tmp_path / "data.conllu"
+    path.write_text("# text = Ada met Bo.\n" + "".join(row.format(i, *word) for i, word in enumerate(words, 1)) + "\n")
+    task = NER(bits=6, column="misc:NER")
+    assert not task.plain
+    corpus = task.read(str(path))
+    assert corpus[0].tags == ["B-PER", "O", "B-PER", "O"]
+    assert task.fit(corpus).task.scheme == "BIO"
+    (document,) = read_documents(str(path), column="misc:NER")
+    assert (document.text, document.covered) == ("Ada met Bo.", ["Ada", "Bo"])
+    with pytest.raises(
+        ValueError, match="column must be upos, xpos, feats or deprel, or misc:NER for instance, got 'ner'"
+    ):
+        NER(column="ner")
