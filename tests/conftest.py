@@ -36,8 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """More seeds, and most combinations of other parameters, are for the long suite."""
     cases = defaultdict[str, list[pytest.Function]](list)
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            seed = item.callspec.params.get("seed", 0)
+        if isinstance(item, pytest.Function):
+            seed = item.callspec.params.get("seed", 0) if hasattr(item, "callspec") else 0
             if isinstance(seed, int) and seed >= 2:
                 item.add_marker(pytest.mark.long)
             elif item.get_closest_marker("long") is None:

@@ -21,6 +21,7 @@ FOREIGN = {
     "_cache": "numba does not tell otherwise whether a compiled function is on disk",
     "_C": "torch does not tell otherwise whether one of its transforms is active",
     "_are_functorch_transforms_active": "the same",
+    "_DisableFuncTorch": "and there is no other way to leave them for a moment",
     "_current_level": "nor whether forward-mode derivatives are being computed",
     "_dynamo_marked_constant": "the decorator that sets it imports the compiler",
     "_get_backend": "torch has no other access to the parts of a group of processes",

@@ -55,7 +55,7 @@ def test_svrg_trains_it_as_a_finite_sum(tagger, batch):
     data = [((i, n), labels) for i, n, labels in zip(ids, lengths, y, strict=True)]
     problem = ModuleProblem(tagger, data, batch_size=4)
     start = problem.start()
-    result = SVRG().solve(problem, lam=1e-3, passes=20)
+    result = SVRG().solve(problem, lam=1e-3, passes=40)
     objectives = result.history.column("objective")
     assert result.status is Status.PASS_LIMIT
     assert objectives[-1] < 0.75 * objectives[0]

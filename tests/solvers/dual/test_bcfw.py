@@ -402,13 +402,13 @@ def test_gaps_that_disagree_with_the_last_ones_found_are_refreshed(cache: bool, 
     state = solver.solve(problem, lam=LAM, passes=1).state
     gaps = torch.full((problem.n,), estimate * state.gap / problem.n, dtype=torch.float64)
     before = problem.oracle_calls
-    new = solver.advance(problem, LAM, replace(state, gaps=gaps), np.random.default_rng(0), 1)
+    new = solver.advance(problem, LAM, state.moved(gaps=gaps), np.random.default_rng(0), 1)
     assert new.refreshes == stale
-    assert (new.gap == float(new.gaps.sum())) == stale
+    assert (new.gap == float(new.point.gaps.sum())) == stale
     if stale or not cache:
         assert problem.oracle_calls - before == problem.n
         assert new.hits == 0
-    order = solver.order(problem, replace(state, gaps=gaps), np.random.default_rng(0))
+    order = solver.order(problem, state.moved(gaps=gaps), np.random.default_rng(0))
     assert sorted(order.tolist()) == list(range(problem.n)) if stale else order.dtype == torch.float64
 
 

@@ -165,7 +165,7 @@ def test_the_first_step_on_affine_scores_is_that_of_casimir_with_a_proximal_term
     rng = np.random.default_rng([0, 0])
     for _ in range(passes):
         state = inner.advance(shifted, lam, state, rng, passes)
-    expected = shifted.origin + state.weights
+    expected = shifted.origin + state.iterate
     solver = ProxLinear(learning_rate=eta, inner=inner, lipschitz=20.0, inner_passes=passes, accept="always")
     for problem, tolerance in problems:
         result = solver.solve(problem, lam=LAM, passes=passes, start=start)
