@@ -13,8 +13,8 @@ from structsmooth.text.forms import Reading
 def convert(options: Namespace) -> int:
     """Convert annotated texts from one form to another.
 
-    The input is JSON of doccano, prodigy, spaCy, Label Studio or Hugging Face, lines of it or a list; a text with a file
-    of brat (``.ann``) beside it, or a folder of such; CoNLL-U; or columns.
+    The input is JSON of doccano, prodigy, spaCy, Label Studio or Hugging Face, lines of it or a list; a text with a
+    file of brat (``.ann``) beside it, or a folder of such; CoNLL-U; or columns.
     """
     names = options.names.split(",") if options.names else ()
     documents = read_documents(options.input, Reading(encoding=options.encoding), options.column, names)
