@@ -140,13 +140,21 @@ def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
 
 def _for_loops(*arguments: Any) -> list[Any]:
     """Arguments with their tensors on the CPU, contiguous, those of floating point in float64."""
-    tensors = iter(on_cpu(*_tensors(arguments)))
-    moved = [next(tensors) if isinstance(argument, Tensor) else argument for argument in arguments]
-    return [x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in moved]
+    moved: Sequence[Any] = arguments
+    if not is_on_cpu(arguments[0]):
+        tensors = iter(on_cpu(*_tensors(arguments)))
+        moved = [next(tensors) if isinstance(argument, Tensor) else argument for argument in arguments]
+    return [_for_loop(argument) if isinstance(argument, Tensor) else argument for argument in moved]
+
+
+def _for_loop(tensor: Tensor) -> Tensor:
+    return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().contiguous()
 
 
 def _returned(result: Tensor, scores: Tensor) -> Tensor:
-    return result.to(scores) if result.is_floating_point() else result.to(scores.device)
+    if result.dtype.is_floating_point and result.dtype != scores.dtype:
+        return result.to(scores)
+    return result if result.device == scores.device else result.to(scores.device)
 
 
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -178,13 +178,12 @@ class LinearChain(Structure):
         Values are -inf, and labels 0, where fewer than k sequences have a finite score.
         """
         k, (unary, transition, lengths) = check_k(k), self._arguments()
-        oracles = self._oracles
-        if oracles is fused:  # its gradient takes a kernel less than that of scores
-            values, y = fused.top_k(unary, transition, lengths, k)
+        if self._oracles is not reference:  # their gradients take a third of the time of those of scores
+            values, y = self._oracles.top_k(unary, transition, lengths, k)
             return values, self._spread_labels(y)
-        values, y = oracles.top_k(unary.detach(), transition.detach(), lengths, k)
+        values, y = reference.top_k(unary.detach(), transition.detach(), lengths, k)
         values = with_gradients_of_scores(
-            values, lambda *scores: oracles.scores(*scores, lengths, y), unary, transition
+            values, lambda *scores: reference.scores(*scores, lengths, y), unary, transition
         )
         return values, self._spread_labels(y)
 

@@ -408,3 +408,37 @@ def batch_max_marginals(unary, transition, lengths, out, begin, end):
     ahead = np.empty(unary.shape[1:])
     for b in range(begin, end):
         max_marginals(unary[b], of_example(transition, b), lengths[b], ahead, out[b])
+
+
+@entry_point
+def batch_scores(unary, transition, lengths, labels, scores):
+    """Fill ``scores`` [B, K], whatever stands at padding, for labels [B, K, T]; false if one is no state."""
+    batch, outputs, _ = labels.shape
+    states = unary.shape[2]
+    for b in range(batch):
+        edges = of_example(transition, b)
+        for k in range(outputs):
+            total, before = 0.0, 0
+            for t in range(lengths[b]):
+                state = labels[b, k, t]
+                if not 0 <= state < states:
+                    return False
+                total += unary[b, t, state]
+                if t > 0:
+                    total += edges[edge_index(edges, t), before, state]
+                before = state
+            scores[b, k] = total
+    return True
+
+
+@entry_point
+def batch_parts(weights, labels, lengths, node, edge):
+    """Add sum_k weights[b, k] * parts of labels[b, k] to ``node`` [B, T, S] and ``edge`` [1 or B, E, S, S]."""
+    batch, outputs, _ = labels.shape
+    for b in range(batch):
+        edges = edge[b if edge.shape[0] > 1 else 0]
+        for k in range(outputs):
+            for t in range(lengths[b]):
+                node[b, t, labels[b, k, t]] += weights[b, k]
+                if t > 0:
+                    edges[edge_index(edges, t), labels[b, k, t - 1], labels[b, k, t]] += weights[b, k]

@@ -5,8 +5,9 @@ Value and statistics come from one pass; the backward pass is a product with sav
 breaks.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from structsmooth.structures.chain import reference
 from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import (
+    Backward,
     cpu_loop,
     exp_oracle_backward,
     hessian_product,
@@ -47,20 +49,91 @@ def _best(unary: Any, transition: Any, lengths: Any, values: Any, y: Any, begin:
         compiled.batch_top_k(unary, transition, lengths, values.shape[1], values, y, begin, end)
 
 
-@_oracle("chain_top_k", _best, lambda unary, transition, lengths, k: k * _pairs(unary))
+def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Keep what the gradient of the top-K oracle needs: the outputs, and the shapes of the scores."""
+    unary, transition, lengths, _ = inputs
+    ctx.save_for_backward(lengths, *output)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def found_backward(weighted_parts: Callable[[], Any]) -> Backward:
+    """The gradient of the top-K oracle, by weighted sums of parts: a third faster than by scores of the outputs."""
+
+    def backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor, Tensor]:
+        lengths, values, y = ctx.saved_tensors
+        weights = torch.where(values > -torch.inf, grad, 0.0)
+        node, edge = weighted_parts()(weights, y, lengths, ctx.states, ctx.transition_shape)
+        return node, edge
+
+    return backward
+
+
+@_oracle(
+    "chain_top_k",
+    _best,
+    lambda unary, transition, lengths, k: k * _pairs(unary),
+    found_backward(lambda: weighted_parts),
+    save_found,
+)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
     return no_outputs(unary, k, unary.shape[1])
 
 
+def _sum_parts(*arrays: Any) -> None:
+    from structsmooth.structures.chain import compiled
+
+    compiled.batch_parts(*arrays[:-2])
+
+
+def parts_backward(scores: Callable[..., Tensor]) -> Backward:
+    """The gradient of weighted sums of parts, by scores of the outputs."""
+
+    def backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> tuple[Tensor]:
+        _, y, lengths = ctx.saved_tensors
+        return (scores(grad_node, grad_edge, lengths, y),)
+
+    return backward
+
+
+@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(lambda *given: scores(*given)))
+def weighted_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
+    return weights.new_zeros(len(y), y.shape[2], states), weights.new_zeros(transition_shape)
+
+
+def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all: int) -> None:
+    from structsmooth.structures.chain import compiled
+
+    if not compiled.batch_scores(unary, transition, lengths, y, scores):
+        mask = reference.length_mask(torch.from_numpy(lengths), y.shape[2])
+        require_labels(torch.from_numpy(y).masked_select(mask.unsqueeze(1)), unary.shape[2])
+
+
+def save_shapes(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    """Keep what the gradient of scores needs: the outputs, and the shapes of the scores."""
+    unary, transition, lengths, y = inputs
+    ctx.save_for_backward(lengths, y)
+    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
+
+
+def scores_backward(weighted_parts: Callable[[], Any]) -> Backward:
+    """The gradient of scores of outputs, by weighted sums of parts."""
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        lengths, y = ctx.saved_tensors
+        node, edge = weighted_parts()(grad, y, lengths, ctx.states, ctx.transition_shape)
+        return node, edge
+
+    return backward
+
+
+@_oracle("chain_scores", _score, lambda *_: 0, scores_backward(lambda: weighted_parts), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """Scores [B, K] of outputs [B, K, T], by torch, which takes no more time than a compiled loop."""
-    try:
-        return reference.scores(unary, transition, lengths, y, dtype=torch.float64)
-    except RuntimeError:  # a label that torch does not find
-        inside = reference.length_mask(lengths, y.shape[2]).unsqueeze(1)
-        require_labels(y.masked_select(inside), unary.shape[2])
-        raise
+    """Scores [B, K] of outputs [B, K, T]."""
+    return unary.new_empty(y.shape[:2])
 
 
 @_oracle(

@@ -7,6 +7,13 @@ from torch import Tensor
 
 from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused.tiles import sizes_of, tiles_of, top_k_tiles
+from structsmooth.structures.chain.operators import (
+    found_backward,
+    parts_backward,
+    save_found,
+    save_shapes,
+    scores_backward,
+)
 from structsmooth.structures.operators import (
     like_scores,
     like_top_k,
@@ -16,20 +23,7 @@ from structsmooth.structures.operators import (
 )
 
 
-def _save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    unary, transition, lengths, _ = inputs
-    ctx.save_for_backward(lengths, *output)
-    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
-
-
-def _top_k_backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor, Tensor]:
-    lengths, values, y = ctx.saved_tensors
-    weights = torch.where(values > -torch.inf, grad, 0.0)
-    node, edge = weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape)
-    return node, edge
-
-
-@operator("chain_fused_top_k", like_top_k, _top_k_backward, _save_found)
+@operator("chain_fused_top_k", like_top_k, found_backward(lambda: weighted_parts), save_found)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     return _found(unary, transition, lengths, k)
@@ -62,19 +56,7 @@ def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) 
     return unary.new_empty(y.shape[:2])
 
 
-def _save_shapes(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    unary, transition, lengths, y = inputs
-    ctx.save_for_backward(lengths, y)
-    ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
-
-
-def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-    lengths, y = ctx.saved_tensors
-    node, edge = weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape)
-    return node, edge
-
-
-@operator("chain_fused_scores", _like_scores, _scores_backward, _save_shapes)
+@operator("chain_fused_scores", _like_scores, scores_backward(lambda: weighted_parts), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
@@ -95,12 +77,7 @@ def _like_parts(
     return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
 
 
-def _parts_backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> tuple[Tensor]:
-    _, y, lengths = ctx.saved_tensors
-    return (scores(grad_node, grad_edge, lengths, y),)
-
-
-@operator("chain_fused_weighted_parts", _like_parts, _parts_backward)
+@operator("chain_fused_weighted_parts", _like_parts, parts_backward(scores))
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
