@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -152,7 +152,10 @@ class SolvedEstimator(SolverParameters):
         solver.check(problem, self.lam)
         seed, state, work = self._seed(), self._stream, Work()
         with work.counted(problem):
-            state = solver.first_state(problem, self.lam, start, seed) if state is None else state
+            if state is None:
+                state = solver.first_state(problem, self.lam, start, seed)
+                if start is not None:  # a full step would fit this batch alone: it counts by its share of all examples
+                    state = replace(state, step_size=state.step_size * problem.n / (problem.n + self._run["n"]))
             state = solver.advance(problem, self.lam, state, np.random.default_rng([seed, state.passes]), 1)
         state.charge(work)
         objective = problem.loss(state.weights) + self.lam / 2 * float(state.weights.square().sum())
