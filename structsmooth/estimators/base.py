@@ -82,6 +82,7 @@ class SolvedEstimator(SolverParameters):
     lam_: float
     history_: History
     _stream: State | None = None  # of the batches that partial_fit was given
+    _full_step: float | None = None  # of a stream that goes on from fitted weights
     _run: dict[str, Any]  # number of examples, and how the run ended
 
     def __sklearn_tags__(self) -> Tags:
@@ -154,8 +155,9 @@ class SolvedEstimator(SolverParameters):
         with work.counted(problem):
             if state is None:
                 state = solver.first_state(problem, self.lam, start, seed)
-                if start is not None:  # a full step would fit this batch alone: it counts by its share of all examples
-                    state = replace(state, step_size=state.step_size * problem.n / (problem.n + self._run["n"]))
+                self._full_step = None if start is None else state.step_size
+            if self._full_step is not None:  # which would fit this batch alone: it counts by its share of all examples
+                state = replace(state, step_size=self._full_step * problem.n / (problem.n + self._run["n"]))
             state = solver.advance(problem, self.lam, state, np.random.default_rng([seed, state.passes]), 1)
         state.charge(work)
         objective = problem.loss(state.weights) + self.lam / 2 * float(state.weights.square().sum())

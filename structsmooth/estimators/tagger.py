@@ -189,6 +189,8 @@ class SequenceTagger(TaggerWeights):
         sentences, tags, _ = check_sentences(X, y)
         is_new = self._stream is None and (classes is not None or not hasattr(self, "weights_"))
         check_columns(self, sentences, reset=is_new)
+        if not is_new and classes is not None and (others := {*classes} - {*self.tags_.names}):
+            raise ValueError(f"classes has tags that this stream does not know: {sorted(map(str, others))}")
         if is_new:
             self.tags_, self.features_ = stream_of(self, sentences, classes)
         start = None if is_new else self._weights

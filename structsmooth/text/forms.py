@@ -134,7 +134,8 @@ class Sample:
             value = json.loads(next(line for line in self.lines if not is_blank(line)))
         except (ValueError, StopIteration):
             return False
-        return isinstance(value[1] if isinstance(value, list) and len(value) == 2 else value, dict)
+        is_pair = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
+        return isinstance(value[1] if is_pair else value, dict)
 
     def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
         """Whether most rows with a cell in some column have one of a kind there."""

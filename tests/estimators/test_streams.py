@@ -98,4 +98,7 @@ def test_a_stream_goes_on_from_fitted_weights():
     assert sum(a == b for a, b in zip(fitted, tagger.predict(X), strict=True)) >= 0.75 * len(X)
     with pytest.raises(ValueError, match="X-NEW"):
         tagger.partial_fit(X[:1], [["X-NEW"] * len(Y[0])])
-    assert list(tagger.partial_fit(X, Y, classes=CLASSES).classes_) == tags  # a stream is under way: it goes on
+    steps = tagger.partial_fit(X[:8], Y[:8]).partial_fit(X[:1], Y[:1]).history_.column("step_size")
+    assert steps[1] > 5 * steps[2] == 5 * steps[0]  # each batch counts by its share
+    with pytest.raises(ValueError, match=r"classes has tags that this stream does not know: \['I-X'\]"):
+        tagger.partial_fit(X, Y, classes=CLASSES)

@@ -182,10 +182,11 @@ class LinearChain(Structure):
             values, y = self._oracles.top_k(unary, transition, lengths, k)
             return values, self._spread_labels(y)
         values, y = reference.top_k(unary.detach(), transition.detach(), lengths, k)
-        values = with_gradients_of_scores(
-            values, lambda *scores: reference.scores(*scores, lengths, y), unary, transition
-        )
-        return values, self._spread_labels(y)
+
+        def scores(unary: Tensor, transition: Tensor) -> Tensor:
+            return reference.scores(unary, transition, lengths, y)
+
+        return with_gradients_of_scores(values, scores, unary, transition), self._spread_labels(y)
 
     def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
         """By a kernel on GPUs, as in :class:`~structsmooth.Structure`."""

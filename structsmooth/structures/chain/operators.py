@@ -49,6 +49,14 @@ def _best(unary: Any, transition: Any, lengths: Any, values: Any, y: Any, begin:
         compiled.batch_top_k(unary, transition, lengths, values.shape[1], values, y, begin, end)
 
 
+def _later_weighted_parts(*arguments: Any) -> Any:
+    return weighted_parts(*arguments)
+
+
+def _later_scores(*arguments: Any) -> Any:
+    return scores(*arguments)
+
+
 def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     """Keep what the gradient of the top-K oracle needs: the outputs, and the shapes of the scores."""
     unary, transition, lengths, _ = inputs
@@ -56,13 +64,13 @@ def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor])
     ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
 
 
-def found_backward(weighted_parts: Callable[[], Any]) -> Backward:
+def found_backward(weighted_parts: Callable[..., Any]) -> Backward:
     """The gradient of the top-K oracle, by weighted sums of parts: a third faster than by scores of the outputs."""
 
     def backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor, Tensor]:
         lengths, values, y = ctx.saved_tensors
         weights = torch.where(values > -torch.inf, grad, 0.0)
-        node, edge = weighted_parts()(weights, y, lengths, ctx.states, ctx.transition_shape)
+        node, edge = weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape)
         return node, edge
 
     return backward
@@ -72,7 +80,7 @@ def found_backward(weighted_parts: Callable[[], Any]) -> Backward:
     "chain_top_k",
     _best,
     lambda unary, transition, lengths, k: k * _pairs(unary),
-    found_backward(lambda: weighted_parts),
+    found_backward(_later_weighted_parts),
     save_found,
 )
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -96,7 +104,7 @@ def parts_backward(scores: Callable[..., Tensor]) -> Backward:
     return backward
 
 
-@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(lambda *given: scores(*given)))
+@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(_later_scores))
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
@@ -119,18 +127,18 @@ def save_shapes(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
 
 
-def scores_backward(weighted_parts: Callable[[], Any]) -> Backward:
+def scores_backward(weighted_parts: Callable[..., Any]) -> Backward:
     """The gradient of scores of outputs, by weighted sums of parts."""
 
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         lengths, y = ctx.saved_tensors
-        node, edge = weighted_parts()(grad, y, lengths, ctx.states, ctx.transition_shape)
+        node, edge = weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape)
         return node, edge
 
     return backward
 
 
-@_oracle("chain_scores", _score, lambda *_: 0, scores_backward(lambda: weighted_parts), save_shapes)
+@_oracle("chain_scores", _score, lambda *_: 0, scores_backward(_later_weighted_parts), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]."""
     return unary.new_empty(y.shape[:2])

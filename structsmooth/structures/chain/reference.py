@@ -55,14 +55,13 @@ def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) ->
     return messages
 
 
-def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Scores [B, K] of labels [B, K, T], which may be anything at padding; ``dtype`` is that of sums."""
+def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Scores [B, K] of labels [B, K, T], which may be anything at padding."""
     mask = length_mask(lengths, y.shape[2]).unsqueeze(1)
     y = torch.where(mask, y, 0)
     nodes = unary.gather(2, y.mT).mT
     pairs = transition.flatten().gather(0, _edge_cells(y, transition.shape).flatten()).view(y[..., 1:].shape)
-    edges = torch.where(mask[..., 1:], pairs, 0.0).sum(2, dtype=dtype)
-    return (torch.where(mask, nodes, 0.0).sum(2, dtype=dtype) + edges).to(unary.dtype)
+    return torch.where(mask, nodes, 0.0).sum(2) + torch.where(mask[..., 1:], pairs, 0.0).sum(2)
 
 
 def _edge_cells(y: Tensor, transition_shape: torch.Size) -> Tensor:

@@ -23,7 +23,11 @@ from structsmooth.structures.operators import (
 )
 
 
-@operator("chain_fused_top_k", like_top_k, found_backward(lambda: weighted_parts), save_found)
+def _later_weighted_parts(*arguments: Any) -> Any:
+    return weighted_parts(*arguments)
+
+
+@operator("chain_fused_top_k", like_top_k, found_backward(_later_weighted_parts), save_found)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     return _found(unary, transition, lengths, k)
@@ -56,7 +60,7 @@ def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) 
     return unary.new_empty(y.shape[:2])
 
 
-@operator("chain_fused_scores", _like_scores, scores_backward(lambda: weighted_parts), save_shapes)
+@operator("chain_fused_scores", _like_scores, scores_backward(_later_weighted_parts), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
