@@ -168,11 +168,22 @@ class Sample:
             numbers = first if word > first else 0
             roles = Roles(count, word - 1, None if tag is None else tag - 1, numbers, self._ranges)
         else:
+            self._expect_sentences()
             roles = Roles(count, first, None, first, self._ranges)
             found = self._tags_first_or_last(first, is_tag, no_tag)
             if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
                 roles = replace(roles, word=found[0], tag=found[1])
         return self._with_comments(replace(roles, header=self.header))
+
+    def _expect_sentences(self) -> None:
+        """Refuse numbers of words that begin anew without a blank line: they would be the words."""
+        cells = [row[0] for row in self._even] if self.count > 1 and not self.numbers else []
+        again = sum(cell in ("0", "1") or cell.endswith("-1") for cell in cells) > 1
+        if again and all(map(IDENTIFIER.fullmatch, cells)):
+            raise ValueError(
+                f"{self.name}: numbers in the first column begin anew without a blank line before them: put such lines "
+                "between sentences, or choose columns by --word-column and --tag-column"
+            )
 
     def _tags_first_or_last(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> tuple[int, int]:
         """The columns of words and tags."""

@@ -127,6 +127,13 @@ def test_roles_of_columns(content: str, form: str) -> None:
     assert corpus.form == form
 
 
+@pytest.mark.parametrize("numbers", [("1", "2"), ("1 1", "1 2"), ("1-1", "1-2")])
+def test_numbers_that_begin_anew_need_blank_lines(numbers: tuple[str, str]) -> None:
+    rows = f"{numbers[0]} Ada B-PER\n{numbers[1]} met O\n"
+    with pytest.raises(ValueError, match="begin anew without a blank line before them"):
+        read_corpus(io.StringIO(rows + rows))
+
+
 def test_a_title_is_wrong_and_not_the_tags_behind_it() -> None:
     with pytest.raises(ValueError, match=r":1: bad tag 'DATA'"):
         read_corpus(io.StringIO("Annotated DATA\n\n" + PLAIN))
