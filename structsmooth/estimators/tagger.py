@@ -41,8 +41,9 @@ class SequenceTagger(TaggerWeights):
     """Tags of the tokens of sentences, by a linear chain: a structural SVM or a conditional random field.
 
     X is a list of sentences, and y a list of their tags, strings or integers. The tokens of a sentence are words;
-    tuples of a word, its part of speech and its chunk tag; dictionaries of features as in sklearn-crfsuite, with
-    booleans, numbers, strings or several strings; or the rows of an array or sparse matrix [T, F].
+    tuples or lists of a word, its part of speech and its chunk tag; dictionaries of features as in sklearn-crfsuite,
+    with booleans, numbers, strings, several strings or dictionaries; lists of features such as ``w=Ada``, as in
+    python-crfsuite; or the rows of an array or sparse matrix [T, F].
 
     The objective is (1/n) Σ f_i(w) + (λ/2)‖w‖² over n sentences. Training stops when the duality gap is at most ``tol``
     times the objective, and warns if ``max_iter`` passes did not get there.

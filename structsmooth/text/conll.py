@@ -134,7 +134,8 @@ def read_laid_out(
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
-    return _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, own.start)
+    corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, own.start)
+    return parsed.layout.finish(corpus, name)
 
 
 def read_text(path: Source, encoding: str | None = None) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Document:
         tokens: where each token starts and ends, if the file has tokens.
 
     Raises:
-        ValueError: spans that are empty, leave the text or overlap.
+        ValueError: spans or tokens that are empty, leave the text or overlap.
     """
 
     text: str
@@ -45,6 +45,10 @@ class Document:
                     "one of them, or learn nested spans with Constituents (docs/structures/constituents.md)"
                 )
         object.__setattr__(self, "spans", tuple(spans))
+        places = [0, *(place for token in self.tokens or () for place in token), len(self.text)]
+        ordered = all(before <= place for before, place in pairwise(places))
+        if not ordered or any(start == end for start, end in self.tokens or ()):
+            raise ValueError(f"tokens are empty, overlap or leave the text of {len(self.text)} characters")
 
     @classmethod
     def of_tags(cls, words: Sequence[str], tags: Sequence[str] | None) -> "Document":
@@ -82,14 +86,19 @@ class Document:
         for text, span in zip(self.covered, self.spans, strict=True):
             if span.start not in numbers or span.end not in ends:
                 raise ValueError(f"the span {text[:40]!r} is not covered by tokens")
-        found = [Entity(span.label, numbers[span.start], ends[span.end]) for span in self.spans]
-        tags = entity_tags(found, len(tokens), "BIO")
         breaks = [place for place, character in enumerate(self.text) if character == "\n"]
-        rows = zip(tokens, tags, strict=True)
-        for _, line in groupby(rows, key=lambda row: bisect_left(breaks, row[0][0])):
-            places, found_tags = zip(*line, strict=True)
-            words = [self.text[start:end] for start, end in places]
-            yield Sentence(words, [], list(found_tags)), [start for start, _ in places]
+        lines = [bisect_left(breaks, start) for start, _ in tokens]
+        found = list[Entity]()
+        for span in self.spans:  # an entity begins anew in the next line
+            for _, part in groupby(range(numbers[span.start], ends[span.end]), key=lines.__getitem__):
+                first, *others = part
+                found.append(Entity(span.label, first, first + 1 + len(others)))
+        tags = entity_tags(found, len(tokens), "BIO")
+        for _, line in groupby(range(len(tokens)), key=lines.__getitem__):
+            inside_line = list(line)
+            words = [self.text[slice(*tokens[number])] for number in inside_line]
+            starts = [tokens[number][0] for number in inside_line]
+            yield Sentence(words, [], [tags[number] for number in inside_line]), starts
 
     def to_json(self) -> dict[str, Any]:
         """The document as plain JSON, with the keys ``text`` and ``spans``."""

@@ -72,7 +72,6 @@ class Inputs:
             ValueError: a file of another form, with its name; columns that the file lacks, with theirs and an example.
         """
         is_known = frozenset(tags).__contains__
-        annotated = AnnotatedLines(Splitter(self.clitics).words, annotated=False)
 
         def choose(name: str, begin: bytes) -> Layout:
             sample = Sample(name, begin)
@@ -81,7 +80,7 @@ class Inputs:
             if not reading.chosen and sample.is_json:
                 if not self.words_alone:
                     raise ValueError(self._other(name, "lines of JSON"))
-                return annotated
+                return AnnotatedLines(Splitter(self.clitics).words, annotated=False)
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))
@@ -96,7 +95,7 @@ class Inputs:
         _, cells, tag = corpus.distinct[0]
         if not self.words_alone and len(cells) != self.columns - 2:
             raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
-        return annotated.annotated(corpus) if corpus.form == str(annotated) else corpus
+        return corpus
 
     def _fits(self, row: Sequence[str], numbers: int, is_known: Callable[[str], bool]) -> bool:
         """Whether a row may be that of a token."""

@@ -1,6 +1,7 @@
 """The forms in which tools for annotation write texts as JSON, and files with one of them in each line."""
 
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,13 @@ _SPANS = ("spans", "label", "labels", "entities", "annotations")
 _START, _END = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
 _LABEL = ("label", "labels", "entity", "type", "tag")
 _TAGS = ("ner_tags", "tags", "labels", "label")
-_ROW = 'a line of JSON must be {"text": ..., "spans": [{"start": 0, "end": 3, "label": "PER"}]}, or the form of '
-# Lines without a document, behind a sentence, and behind a document.
+_KNOWN = (
+    'a line of JSON must be {"text": ..., "spans": [{"start": 0, "end": 3, "label": "PER"}]}, or have the form of '
+    "doccano, prodigy, spaCy, Label Studio or Hugging Face"
+)
+# Lines in the place of a value without a document, behind a sentence, and behind a document.
 _LEFT_OUT = b"\t"
 _ENDS = {_LEFT_OUT.decode(): SKIPPED, "\n": SEPARATOR, "": DOCUMENT}
-_KNOWN = _ROW + "doccano, prodigy, spaCy, Label Studio or Hugging Face"
 
 
 def document_of(value: Any, names: Sequence[str] = (), annotated: bool = False) -> Document | None:
@@ -145,9 +148,6 @@ class AnnotatedLines(Layout):
         split: the words of a line, where a value has no tokens.
         names: of the tags, where tokens have their numbers.
         annotated: whether texts must have spans.
-
-    Attributes:
-        misaligned: what spans cover that end inside of tokens, which are split there.
     """
 
     has_sentence_lines = True
@@ -155,8 +155,9 @@ class AnnotatedLines(Layout):
     def __init__(
         self, split: Callable[[str], Sequence[str]], names: Sequence[str] = (), annotated: bool = True
     ) -> None:
-        self._split, self._names, self._annotated, self.misaligned = split, names, annotated, list[str]()
+        self._split, self._names, self._annotated = split, names, annotated
         self._values, self._texts, self._starts = list[Any](), list[str](), list[list[int]]()
+        self._misaligned = list[str]()
 
     def __str__(self) -> str:
         return "lines of JSON, texts with spans"
@@ -171,7 +172,7 @@ class AnnotatedLines(Layout):
                 continue
             self._values.append(value)
             self._texts.append(document.text)
-            for sentence, starts in document.tagged(self._split, self.misaligned):
+            for sentence, starts in document.tagged(self._split, self._misaligned):
                 self._starts.append(starts)
                 rows = zip(sentence.words, sentence.tags or (), strict=True)
                 yield from (f"{word}\t{tag}".encode() for word, tag in rows)
@@ -189,8 +190,13 @@ class AnnotatedLines(Layout):
         word, _, tag = line.rpartition("\t")
         return Token(word, (), tag)
 
-    def annotated(self, corpus: Corpus) -> AnnotatedCorpus:
-        """The corpus of all lines, with their values."""
+    def finish(self, corpus: Corpus, name: str) -> AnnotatedCorpus:
+        """The corpus of all lines, with their values; warns of spans that end inside of tokens."""
+        if self._misaligned:
+            count, first = len(self._misaligned), self._misaligned[0][:40]
+            warnings.warn(
+                f"{name}: {count} spans end inside of tokens, such as {first!r}: these tokens are split", stacklevel=4
+            )
         return AnnotatedCorpus(**vars(corpus), values=self._values, texts=self._texts, starts=self._starts)
 
 
@@ -202,5 +208,5 @@ def loaded(line: str) -> Any:
     """
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"expected a value of JSON in each line: {error}") from None

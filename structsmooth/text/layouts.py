@@ -110,6 +110,10 @@ class Layout(ABC):
         """How many lines of the file the results for parsed lines are of."""
         return len(numbers)
 
+    def finish(self, corpus: Corpus, name: str) -> Corpus:
+        """What reading a file of this name gives, when all lines are parsed: the corpus of their tokens."""
+        return corpus
+
     @abstractmethod
     def parse(self, line: str) -> Token | int:
         """The token of a line, or ``SEPARATOR``, ``DOCUMENT``, ``SKIPPED`` or ``COMMENT``.

@@ -76,6 +76,11 @@ def test_tokens_with_tags() -> None:
         ({"tokens": ["a"], "ner_tags": [1]}, "the tags are numbers: give their names in order, --names"),
         ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "a tag for each of 1 tokens"),
         ({"sentence": "a"}, "got the keys sentence"),
+        (
+            {"text": TEXT, "tokens": [{"start": 0, "end": 5}, {"start": 3, "end": 8}], "spans": []},
+            "tokens are empty, over",
+        ),
+        ({"text": TEXT, "tokens": [{"start": 0, "end": 99}], "spans": []}, "tokens are empty, overlap or leave"),
         (3, "a line of JSON must be"),
     ],
 )
@@ -148,6 +153,15 @@ def test_lines_of_json_are_training_data(tmp_path: Path) -> None:
     path.write_text(json.dumps(FORMS["spaCy"]) + '\n{"text": "she left", "meta": 3}\n')
     with pytest.raises(ValueError, match=r"data\.jsonl:2: no annotation: expected one of the keys spans, .* got text"):
         read_corpus(str(path))
+
+
+def test_entities_begin_anew_in_each_line_and_split_tokens_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps({"text": "Ada\nLove Bobby", "label": [[0, 8, "PER"], [9, 12, "PER"]]}) + "\n")
+    with pytest.warns(UserWarning, match=r"data\.jsonl: 1 spans end inside of tokens, such as 'Bob': these tokens"):
+        corpus = read_corpus(str(path))
+    assert [s.words for s in corpus] == [["Ada"], ["Love", "Bob", "by"]]
+    assert [s.tags for s in corpus] == [["B-PER"], ["B-PER", "B-PER", "O"]]
 
 
 def test_answers_are_in_the_form_of_the_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

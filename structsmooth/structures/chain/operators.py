@@ -65,7 +65,7 @@ def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor])
 
 
 def found_backward(weighted_parts: Callable[..., Any]) -> Backward:
-    """The gradient of the top-K oracle, by weighted sums of parts: a third faster than by scores of the outputs."""
+    """The gradient of the top-K oracle, by weighted sums of parts, which is faster than by scores of the outputs."""
 
     def backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor, Tensor]:
         lengths, values, y = ctx.saved_tensors
