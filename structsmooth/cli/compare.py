@@ -157,8 +157,8 @@ def _runs(
 ) -> Iterator[_Run]:
     for (text, lam), (label, solver), seed in product(lams.items(), solvers.items(), _seeds(options)):
         path = Path(options.out, "runs", file_name(label), file_name(text), str(seed))
-        own = {"solver": label, "lam": lam, "seed": seed} | solver_settings(solver)
-        yield _Run(label, solver, text, lam, seed, RunFolder(path, settings | own))
+        run = {"solver": label, "lam": lam, "seed": seed} | solver_settings(solver)
+        yield _Run(label, solver, text, lam, seed, RunFolder(path, settings | run))
 
 
 def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
