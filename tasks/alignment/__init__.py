@@ -114,15 +114,15 @@ class FittedAlignment(FittedTask):
     def _aligned(self, weights: Tensor, pairs: Sequence[SentencePair], k: int) -> Predictions:
         """The k best alignments of a batch; sentences without words have no links."""
         found: list[list[tuple[float, Any]]] = [[(0.0, ())] for _ in pairs]
-        own = [b for b, pair in enumerate(pairs) if pair.source and pair.target]
-        if not own:
+        worded = [b for b, pair in enumerate(pairs) if pair.source and pair.target]
+        if not worded:
             return found
-        x = batched([self._encoded(pairs[b]) for b in own])
+        x = batched([self._encoded(pairs[b]) for b in worded])
         module = AlignmentScore(x[0].shape[-1])
         torch.nn.utils.vector_to_parameters(weights, module.parameters())
         with torch.no_grad():
             values, outputs = module(x).topk(k)
-        for b, scores, ys in zip(own, values.tolist(), outputs.tolist(), strict=True):
+        for b, scores, ys in zip(worded, values.tolist(), outputs.tolist(), strict=True):
             ranked = zip(scores, (ys_k[: len(pairs[b].source)] for ys_k in ys), strict=True)
             found[b] = [(score, _links(y)) for score, y in ranked if score > -torch.inf]
         return found
@@ -195,7 +195,7 @@ def _collate(examples: list[tuple[Tensor, _Labels]]) -> Any:
     """A batch of features and sizes, labels, and part costs."""
     x, labels = zip(*examples, strict=True)
     y, costs = zip(*labels, strict=True)
-    return batched(list(x)), (padded(list(y)), tuple(padded(list(own)) for own in zip(*costs, strict=True)))
+    return batched(list(x)), (padded(list(y)), tuple(padded(list(planes)) for planes in zip(*costs, strict=True)))
 
 
 def _indicators(pair: SentencePair, links: frozenset[Link]) -> Tensor:

@@ -60,11 +60,11 @@ class Lexicon:
         texts = [(_ids(numbers[0], pair.source), _ids(numbers[1], pair.target)) for pair in pairs]
         tables = [np.add.outer(f * width, e) for f, e in texts]
         shapes = [(len(f), len(e)) for f, e in texts]
-        keys, entries = np.unique(_joined([own.ravel() for own in tables]), return_inverse=True)
-        own_sources, own_targets = keys // width, keys % width
-        forward, forward_none = model_1(entries, shapes, own_sources, own_targets)
+        keys, entries = np.unique(_joined([table.ravel() for table in tables]), return_inverse=True)
+        source_ids, target_ids = keys // width, keys % width
+        forward, forward_none = model_1(entries, shapes, source_ids, target_ids)
         flipped = [shape[::-1] for shape in shapes]
-        backward, backward_none = model_1(_transposed(entries, shapes), flipped, own_targets, own_sources)
+        backward, backward_none = model_1(_transposed(entries, shapes), flipped, target_ids, source_ids)
         return cls(
             sources,
             targets,

@@ -100,10 +100,10 @@ def _of_table(root: File, images: Mapping[str, File]) -> dict[str, dict[str, Poi
         place = f"{table}:{line}"
         if file not in stems:
             raise ValueError(f"{place}: there is no image {file}")
-        own = joints.setdefault(stems[file], {})
-        if joint in own:
+        points = joints.setdefault(stems[file], {})
+        if joint in points:
             raise ValueError(f"{place}: {file} has the joint {joint} twice")
-        own[joint] = point
+        points[joint] = point
     return joints
 
 

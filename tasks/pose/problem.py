@@ -43,10 +43,10 @@ class PoseProblem(LinearModuleProblem):
             known: which joints of each image are not hidden, bool [N].
         """
         whole, agreeing = [], []
-        for (x, (y, costs)), own in zip(data, known, strict=True):
-            whole.append((x, (y, torch.where(own[:, None, None], costs, 0.0))))
+        for (x, (y, costs)), visible in zip(data, known, strict=True):
+            whole.append((x, (y, torch.where(visible[:, None, None], costs, 0.0))))
             elsewhere = torch.full_like(costs, -torch.inf).flatten(1).scatter(1, y.unsqueeze(1), 0.0).view_as(costs)
-            agreeing.append((x, (y, torch.where(own[:, None, None], elsewhere, 0.0))))
+            agreeing.append((x, (y, torch.where(visible[:, None, None], elsewhere, 0.0))))
         return DifferenceProblem(cls.of(module, whole), cls.of(module, agreeing))
 
     def own_feature_map(self) -> FeatureMap:

@@ -20,9 +20,9 @@ _VOID = (0, 0, 0)
 def confusion(truth: Sequence[Labels], found: Sequence[Labels], classes: int) -> NDArray[np.int64]:
     """Numbers of pixels by true class and by predicted class, [C, C]; void pixels do not count."""
     counts = np.zeros(classes * classes, dtype=np.int64)
-    for own, other in zip(truth, found, strict=True):
-        known = own < classes
-        cells = own[known].astype(np.int64) * classes + other[known]
+    for true, predicted in zip(truth, found, strict=True):
+        known = true < classes
+        cells = true[known].astype(np.int64) * classes + predicted[known]
         counts += np.bincount(cells, minlength=classes * classes)
     return counts.reshape(classes, classes)
 

@@ -70,10 +70,10 @@ def resampled(series: Series, step: int) -> Series:
 
     segments, unmarked, free = [], [], 0
     for start, stop, label in series.segments or ():
-        own = Segment(max(scaled(start), free), max(scaled(stop), scaled(start) + 1, free + 1), label)
-        if own.stop <= length:
-            segments.append(own)
-            free = own.stop
+        segment = Segment(max(scaled(start), free), max(scaled(stop), scaled(start) + 1, free + 1), label)
+        if segment.stop <= length:
+            segments.append(segment)
+            free = segment.stop
     for start, stop in series.unmarked:
         first, last = scaled(start), length if stop == len(series.signal) else scaled(stop)
         if first < last:
