@@ -67,7 +67,7 @@ def layers(ours: Mapping[str, Mapping[str, Any]], peers: Mapping[str, Any], batc
     crf, hinge = StructuralHinge.crf(), StructuralHinge(L2(1.0, k))
 
     def by_us(compute: Callable[..., Tensor], *scores: Tensor) -> dict[str, Callable[[], Tensor]]:
-        return {name: lambda own=own: compute(LinearChain(*scores, **own)) for name, own in ours.items()}  # type: ignore[misc]
+        return {name: lambda form=form: compute(LinearChain(*scores, **form)) for name, form in ours.items()}  # type: ignore[misc]
 
     likelihood = by_us(lambda chain: crf(chain, y), unary, transition)
     best = by_us(lambda chain: chain.max()[1], unary.detach(), transition.detach())

@@ -99,12 +99,12 @@ def main(options: Namespace) -> None:
 
 def features(sentence: Sentence, position: int) -> Features:
     """The features of a token."""
-    own: Features = {"bias": 1.0, **_form("", sentence, position)}
+    found: Features = {"bias": 1.0, **_form("", sentence, position)}
     word = sentence.words[position]
-    own |= {"word[-3:]": word[-3:], "word[-2:]": word[-2:], "word.isdigit()": word.isdigit()}
-    own |= {"BOS": True} if position == 0 else _form("-1:", sentence, position - 1)
-    own |= {"EOS": True} if position == len(sentence) - 1 else _form("+1:", sentence, position + 1)
-    return own
+    found |= {"word[-3:]": word[-3:], "word[-2:]": word[-2:], "word.isdigit()": word.isdigit()}
+    found |= {"BOS": True} if position == 0 else _form("-1:", sentence, position - 1)
+    found |= {"EOS": True} if position == len(sentence) - 1 else _form("+1:", sentence, position + 1)
+    return found
 
 
 def _form(prefix: str, sentence: Sentence, position: int) -> Features:
@@ -133,8 +133,8 @@ def entity_f1(y: list[list[str]], found: list[list[str]]) -> float:
 
 def accuracy(y: list[list[str]], found: list[list[str]]) -> float:
     """The share of tokens whose tag was found."""
-    pairs = [pair for own, tags in zip(y, found, strict=True) for pair in zip(own, tags, strict=True)]
-    return sum(own == tag for own, tag in pairs) / len(pairs)
+    pairs = [pair for true, tags in zip(y, found, strict=True) for pair in zip(true, tags, strict=True)]
+    return sum(gold == tag for gold, tag in pairs) / len(pairs)
 
 
 def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Measure) -> Iterator[list[str]]:

@@ -120,7 +120,7 @@ NETWORKS: Mapping[str, tuple[Any, Any]] = {"words": (NER, words), "letters": (OC
 def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Sequences of different lengths as one batch."""
     inputs, labels = zip(*examples, strict=True)
-    lengths = torch.tensor([len(own) for own in labels])
+    lengths = torch.tensor([len(y) for y in labels])
     return (pad_sequence(list(inputs), batch_first=True), lengths), pad_sequence(list(labels), batch_first=True)
 
 

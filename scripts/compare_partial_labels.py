@@ -61,8 +61,8 @@ def entity_ways(options: Namespace) -> Iterator[Way]:
             }
             if seed == options.seeds[0]:
                 ways["all tags"] = whole
-            for name, own in ways.items():
-                yield Way(setting, name, own, _tagging(test, loss, options.passes or 60))
+            for name, data in ways.items():
+                yield Way(setting, name, data, _tagging(test, loss, options.passes or 60))
 
 
 def protein_ways(options: Namespace) -> Iterator[Way]:
@@ -70,8 +70,8 @@ def protein_ways(options: Namespace) -> Iterator[Way]:
     proteins = read_proteins(options.train)
     for loss in options.losses:
         for fold in options.folds:
-            partial = [(x, tags) for own, x, tags in proteins if own != fold]
-            test = [(x, tags) for own, x, tags in proteins if own == fold]
+            partial = [(x, tags) for part, x, tags in proteins if part != fold]
+            test = [(x, tags) for part, x, tags in proteins if part == fold]
             commonest = Counter(tag for _, tags in partial for tag in tags if tag is not None).most_common(1)[0][0]
             ways = {
                 "partial labels": partial,
@@ -79,8 +79,8 @@ def protein_ways(options: Namespace) -> Iterator[Way]:
                 "complete proteins alone": complete(partial),
                 f"unknown as {commonest}": [(x, [tag or commonest for tag in tags]) for x, tags in partial],
             }
-            for name, own in ways.items():
-                yield Way(f"{loss}, fold {fold}", name, own, _tagging(test, loss, options.passes or 20, residues=True))
+            for name, data in ways.items():
+                yield Way(f"{loss}, fold {fold}", name, data, _tagging(test, loss, options.passes or 20, residues=True))
 
 
 def wave_ways(options: Namespace) -> Iterator[Way]:
@@ -89,11 +89,11 @@ def wave_ways(options: Namespace) -> Iterator[Way]:
     whole, test = (task.read(path) for path in files(options, task).values())
     without_waves = [replace(series, unmarked=()) for series in whole]
     for seed in options.seeds:
-        own = replace(task, seed=seed)
+        seeded = replace(task, seed=seed)
         ways = (
-            ("partial labels", replace(own, unmarked="partial"), whole),
-            ("marked stretches alone", own, whole),
-            ("ends without waves", own, without_waves),
+            ("partial labels", replace(seeded, unmarked="partial"), whole),
+            ("marked stretches alone", seeded, whole),
+            ("ends without waves", seeded, without_waves),
         )
         for name, setting, examples in ways:
             yield Way(f"seed {seed}", name, examples, _trained(setting, test, "boundary_f1", options.passes))
@@ -107,7 +107,7 @@ def head_ways(options: Namespace) -> Iterator[Way]:
         partial = without_heads(whole, options.share, seed)
         ways = {
             "partial labels": partial,
-            "complete sentences alone": [own for own in partial if -1 not in known_tree(own).heads],
+            "complete sentences alone": [s for s in partial if -1 not in known_tree(s).heads],
         }
         if seed == options.seeds[0]:
             ways["all heads"] = whole
@@ -130,8 +130,8 @@ def without_heads(sentences: Sequence[ParsedSentence], share: float, seed: int) 
     generator, found = random.Random(seed), []
     for sentence in sentences:
         heads, relations, *_ = known_tree(sentence)
-        own = tuple(-1 if generator.random() < share else head for head in heads)
-        found.append(replace(sentence, tree=Tree(own, relations)))
+        known = tuple(-1 if generator.random() < share else head for head in heads)
+        found.append(replace(sentence, tree=Tree(known, relations)))
     return found
 
 
@@ -253,9 +253,9 @@ def main(options: Namespace) -> Iterator[list[str]]:
         score = score_on_test()
         scores.setdefault(way.name, []).append((score, seconds))
         yield [*row, f"{score:.2%}", f"{seconds:.0f}"]
-    for name, own in scores.items():
-        if len(own) > 1:
-            mean, deviation, seconds = np.mean(own, 0)[0], np.std(own, 0, ddof=1)[0], np.mean(own, 0)[1]
+    for name, runs in scores.items():
+        if len(runs) > 1:
+            mean, deviation, seconds = np.mean(runs, 0)[0], np.std(runs, 0, ddof=1)[0], np.mean(runs, 0)[1]
             yield [options.data, "mean", name, "", f"{mean:.2%} ± {deviation:.2%}", f"{seconds:.0f}"]
 
 

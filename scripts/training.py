@@ -168,11 +168,11 @@ class Trees:
         """Unlabelled and labelled attachment scores; children of the root are right by their head alone."""
         right, labelled, words = 0, 0, 0
         for sentence, (heads, relations) in zip(self.test, outputs, strict=True):
-            for own, other, head, relation in zip(
+            for found, name, head, relation in zip(
                 heads, relations, sentence.tree.heads, _relations(sentence), strict=True
             ):
-                words, right = words + 1, right + (own == head)
-                labelled += own == head and (head == 0 or other == relation)
+                words, right = words + 1, right + (found == head)
+                labelled += found == head and (head == 0 or name == relation)
         return {"UAS": 100 * right / words, "LAS": 100 * labelled / words}
 
 

@@ -212,7 +212,7 @@ def _labelled(X: Sequence[Any], y: Sequence[ArrayLike]) -> tuple[list[_Graph], l
     graphs, labels = list(map(_graph, X)), list(map(np.asarray, y))
     if len(graphs) != len(labels) or not graphs:
         raise ValueError(f"X and y must have as many graphs, one at least, got {len(graphs)} and {len(labels)}")
-    for number, (graph, y) in enumerate(zip(graphs, labels, strict=True)):
-        if y.shape != graph.shape:
-            raise ValueError(f"y of graph {number} must have shape {list(graph.shape)}, got {list(y.shape)}")
-    return graphs, [y.ravel() for y in labels]
+    for number, (graph, states) in enumerate(zip(graphs, labels, strict=True)):
+        if states.shape != graph.shape:
+            raise ValueError(f"y of graph {number} must have shape {list(graph.shape)}, got {list(states.shape)}")
+    return graphs, [states.ravel() for states in labels]

@@ -49,9 +49,9 @@ def chips(found: Iterable[str], gold: Iterable[str] | None) -> Markup:
     """The members of a set that was found, and those that were missed; gold is ``None`` where it is not known."""
     found = list(found)
     true = set(found) if gold is None else set(gold)
-    own = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
-    own += [verdict("missed", name) for name in sorted(true - set(found))]
-    return element("p", *(own or [element("span", "none", class_="note")]), class_="chips")
+    shown = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
+    shown += [verdict("missed", name) for name in sorted(true - set(found))]
+    return element("p", *(shown or [element("span", "none", class_="note")]), class_="chips")
 
 
 def hue(number: int) -> str:
