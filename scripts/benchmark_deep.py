@@ -8,8 +8,6 @@ load of the machine meets all, and these times are the least; others are medians
 one; processes share it.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from argparse import Namespace

@@ -10,8 +10,6 @@ start, runs that end more than 10 % above the best of all solvers on the same pr
 number of oracle calls per example and pass.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable

@@ -18,8 +18,6 @@ include evaluations. Cells are medians over the seeds. The last columns have the
 objective, between which the optimum lies.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ memory is short; and the peak beyond the libraries in bytes for each nonzero, a 
 new words, so vocabularies stay as they are.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import tempfile

@@ -8,8 +8,6 @@ same placements by tables of all pairs of positions, where these fit. Every size
 pass adds a number to each of the scores of nodes, pairs of a matching or pixels, of which an example has so many.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -8,8 +8,6 @@ that the process ever had, with the libraries and the text of its examples. Two 
 took. `--whole` lets each process parse all sentences, and drop those of others, as tasks do that cannot read a part.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 from argparse import Namespace

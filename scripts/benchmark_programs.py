@@ -9,8 +9,6 @@ all edges. Semi-Markov models of torch-struct have tensors of T K S³ numbers fo
 whose time is multiplied, and is left out where these numbers are too many (see --largest).
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence

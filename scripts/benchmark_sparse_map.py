@@ -5,8 +5,6 @@ file; the other scores are normal. The table has medians over the chains: calls,
 search starts from the solution for scores that differ by a tenth of their scale; and milliseconds for each chain.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from scripts.compare_targets import Data, encode, fit
+from scripts.compare_targets import Data, encode, fit, labels_of
 from scripts.harness import command, option
 from structsmooth import LinearChain, StructuralHinge
 from structsmooth.structures import sparse_map
@@ -32,8 +30,7 @@ def trained(count: int, epochs: int) -> LinearChain:
     data, crf = Data.read(files["train"], files["test"]), StructuralHinge.crf()
 
     def loss(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
-        y = torch.nn.utils.rnn.pad_sequence([data.y[int(i)] for i in rows], batch_first=True)
-        return crf(chain, y)
+        return crf(chain, labels_of(data.y, rows))
 
     tagger = fit(data, data.full, loss, torch.arange(len(data.y)), epochs, 0)
     words = [word for sentence in NER().read(files["test"]) for word in sentence.words]

@@ -7,8 +7,6 @@ every pass, without which nobody would know the gap; seconds of steps do not. Th
 ratios of them to those of one thread.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -5,8 +5,6 @@ pairs, and everything is measured on the others. Words are counted, and Model 1 
 ``--corpus``, whose links are not used. Rows are means over the draws. The last table is the time of the max oracle.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from argparse import Namespace

@@ -9,8 +9,6 @@ are CoNLL-U, and tags are parts of speech, which are scored by accuracy. CRFsuit
 'structsmooth[benchmarks]'.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 import warnings
@@ -55,7 +53,7 @@ class CRFsuite:
         self._module, self._path = module, str(path)
         self._algorithm, self._parameters = algorithm, parameters
 
-    def fit(self, X: list[list[Features]], y: list[list[str]]) -> CRFsuite:
+    def fit(self, X: list[list[Features]], y: list[list[str]]) -> "CRFsuite":
         """Train on sentences."""
         trainer = self._module.Trainer(self._algorithm, self._parameters, verbose=False)
         for sentence, tags in zip(X, y, strict=True):

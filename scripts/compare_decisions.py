@@ -9,8 +9,6 @@ training per run. Where PyEPO is installed, its SPO+ and its perturbed Fenchel-Y
 same data with the same solver.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator

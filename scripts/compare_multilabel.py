@@ -5,8 +5,6 @@ chosen on the last quarter of the training examples, in random order, by ``--by`
 them, and measured on the test examples. CPU seconds are those of that training, and those of all this for one model.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence

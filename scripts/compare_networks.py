@@ -10,8 +10,6 @@ Solvers are written as for structsmooth compare. Step sizes of the default list 
 objective of each network with one seed: of 400 sentences, and of the words of fold 0 of the letters.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

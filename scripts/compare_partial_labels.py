@@ -14,7 +14,7 @@ import gzip
 import random
 import time
 import warnings
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,9 +25,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
-from scripts.harness import TRAIN_AND_TEST, bio, command, files, option
+from scripts.harness import TRAIN_AND_TEST, bio, command, files, option, within
 from structsmooth import train
 from structsmooth.estimators import SequenceTagger
+from structsmooth.settings import Interval
 from structsmooth.solvers import ConvexConcave
 from structsmooth.tasks import NER, Parsing, Segments
 from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
@@ -218,17 +219,10 @@ def _tagged(sentences: Sequence[Sentence]) -> Tagged:
     return [(list(zip(s.words, *s.columns, strict=True)), [*bio(s)]) for s in sentences]
 
 
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise ArgumentTypeError(f"must be at least 0 and less than 1, got {text}")
-    return value
-
-
 @command(
     option("data", None, "what to compare on; --train of proteins is the file of all", choices=DATA),
     *TRAIN_AND_TEST,
-    option("--share", 0.5, "share of the labels to remove", type=_share),
+    option("--share", 0.5, "share of the labels to remove", type=within(Interval(0, 0.99), float)),
     option("--seeds", [0], "of what is removed, or of weights"),
     option("--folds", [*range(5)], "of proteins"),
     option("--limit", None, "number of sentences with trees to read (default: all)", type=int),

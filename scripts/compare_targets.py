@@ -11,8 +11,6 @@ Three questions, each with the answers of several settings of the likelihood on 
 The table has F1 of entities on the test file and log-loss per token, mean ± standard deviation over seeds.
 """
 
-from __future__ import annotations
-
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +81,7 @@ class Data:
     test_y: list[Tensor]
 
     @classmethod
-    def read(cls, train: str, test: str) -> Data:
+    def read(cls, train: str, test: str) -> "Data":
         """Two column files."""
         files = [NER().read(path) for path in (train, test)]
         named = [[bio(s) for s in sentences] for sentences in files]

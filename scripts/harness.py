@@ -7,8 +7,6 @@ A script declares its options, and prints what its cases give::
         print_table(["case", "ms"], ([name, 1e3 * min(timings(case, options.repeats))] for name, case in CASES))
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

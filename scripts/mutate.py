@@ -6,8 +6,6 @@ lines, which coverage does not see, count as run where Python calls an entry poi
 which lines is measured once, with --measure, and kept in build/contexts.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os

@@ -16,29 +16,26 @@ class Archive:
 
     def integers(self, key: str, shape: tuple[int, ...], most: int | None = None) -> NDArray[Any]:
         """An array of integers, from 0 to ``most`` if that is given; a size of -1 may be any."""
-        array = self.array(key)
+        array = self.array(key, shape)
         if array.dtype.kind not in "iub":
             raise ValueError(f"{self.path}: {key} must be integers, got {array.dtype}")
-        self._check_shape(key, shape)
         if most is not None and array.size and not 0 <= array.min() <= array.max() <= most:
             raise ValueError(f"{self.path}: {key} must be from 0 to {most}, got {array.min()} to {array.max()}")
         return array
 
     def numbers(self, key: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """An array of finite numbers; a size of -1 may be any."""
-        array = self.array(key)
+        array = self.array(key, shape)
         if array.dtype.kind not in "iufb" or not np.isfinite(array).all():
             raise ValueError(f"{self.path}: {key} must be finite numbers")
-        self._check_shape(key, shape)
         return array.astype(np.float32)
 
-    def array(self, key: str) -> NDArray[Any]:
-        """An array of this name."""
+    def array(self, key: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+        """The array of this name, of any shape if none is given."""
         if key not in self.arrays:
             raise ValueError(f"{self.path}: no array {key}")
-        return self.arrays[key]
-
-    def _check_shape(self, key: str, shape: tuple[int, ...]) -> None:
         found = self.arrays[key].shape
-        if len(found) != len(shape) or any(n not in (-1, size) for n, size in zip(shape, found, strict=True)):
+        wanted = found if shape is None else shape
+        if len(found) != len(wanted) or any(n not in (-1, size) for n, size in zip(wanted, found, strict=True)):
             raise ValueError(f"{self.path}: {key} must have shape {shape}, got {found}")
+        return self.arrays[key]

@@ -15,16 +15,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth import (
-    BinaryGraph,
-    Candidates,
-    DeformableTree,
-    FactorGraph,
-    LinearChain,
-    Matching,
-    Subwindows,
-    Tree,
-)
+from structsmooth import BinaryGraph, Candidates, DeformableTree, FactorGraph, LinearChain, Matching, Subwindows, Tree
 from structsmooth.plots.panels import COLOURS
 
 _BEST, _SECOND = COLOURS[1], COLOURS[5]

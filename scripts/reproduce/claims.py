@@ -354,11 +354,7 @@ def _measured(of_lam: Mapping[str, Sequence[History]], value: str) -> Callable[[
     bound = best_bound(history for histories in of_lam.values() for history in histories)
 
     def measured(row: Row) -> float:
-        found = {
-            "gap": row.gap,
-            "suboptimality": row.objective - bound,
-            "hard objective": hard_objective(row),
-        }[value]
+        found = {"gap": row.gap, "suboptimality": row.objective - bound, "hard objective": hard_objective(row)}[value]
         return math.inf if found is None or math.isnan(found) else found
 
     return measured

@@ -22,15 +22,7 @@ from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import AnnotatedLines
-from structsmooth.text.layouts import (
-    COMMENT,
-    DOCUMENT,
-    MAY_SEPARATE,
-    SKIPPED,
-    Layout,
-    Universal,
-    universal_columns,
-)
+from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, Universal, universal_columns
 from structsmooth.text.splitter import Splitter
 
 _GZIP_MAGIC = b"\x1f\x8b"

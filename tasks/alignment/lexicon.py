@@ -132,10 +132,7 @@ class Lexicon:
 
 
 def model_1(
-    entries: NDArray[np.int64],
-    shapes: Sequence[tuple[int, int]],
-    outputs: NDArray[np.int64],
-    inputs: NDArray[np.int64],
+    entries: NDArray[np.int64], shapes: Sequence[tuple[int, int]], outputs: NDArray[np.int64], inputs: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """p(output | input) of pairs of words [K], and p(output | no word), after five iterations of EM.
 

@@ -86,10 +86,7 @@ def class_blocks(names: Sequence[str], counts: NDArray[np.int64]) -> list[Block]
     shares = (right / np.maximum(true, 1), right / np.maximum(found, 1), _ious(counts))
     rows = [(name, *(f"{share[i]:.1%}" for share in shares), f"{true[i]:,}") for i, name in enumerate(names) if true[i]]
     table = Table("Pixels by class", ("class", "recall", "precision", "IoU", "gold"), rows)
-    return [
-        table,
-        Matrix("Pixels by gold and predicted class", names, names, counts, "gold", "predicted", counts=True),
-    ]
+    return [table, Matrix("Pixels by gold and predicted class", names, names, counts, "gold", "predicted", counts=True)]
 
 
 def palette(count: int) -> NDArray[np.uint8]:

@@ -22,12 +22,7 @@ from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.encoders import (
-    AttributeEncoder,
-    DictionaryEncoder,
-    HashingEncoder,
-    attribute_counts,
-)
+from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
 from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs, with_inputs
 from structsmooth.text.json_forms import AnnotatedCorpus
