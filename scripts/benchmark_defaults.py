@@ -133,7 +133,7 @@ def module_problem(family: Family, data: list[tuple[Tensor, Tensor]], seed: int)
 
 
 def linear_problem(family: Family, data: list[tuple[Tensor, Tensor]], seed: int) -> Problem:
-    """The same with a dual."""
+    """The finite sum of a linear module as a problem with a dual."""
     if family.module is not _chain:
         return LinearModuleProblem(family.module(), data)
     x, y = map(torch.stack, zip(*data, strict=True))

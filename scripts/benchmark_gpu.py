@@ -112,7 +112,7 @@ def milliseconds(runs: Mapping[str, Run], device: str, duration: float) -> dict[
 
 
 def cells(row: Row, device: str, duration: float) -> list[str]:
-    """What a row of the table has."""
+    """The cells of a row: its name, times in milliseconds, and the share of the bandwidth of a copy."""
     source = torch.empty(max(1, row.bytes // 2), dtype=torch.uint8, device=device)
     copied = milliseconds({"": partial(torch.empty_like(source).copy_, source)}, device, duration)[""]
     times = milliseconds(row.runs, device, duration)

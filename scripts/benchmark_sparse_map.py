@@ -41,14 +41,14 @@ def trained(count: int, epochs: int) -> LinearChain:
 
 
 def normal(count: int, states: int, scale: float) -> LinearChain:
-    """Normal scores."""
+    """Chains with normally distributed scores of a standard deviation."""
     generator = torch.Generator().manual_seed(0)
     unary = scale * torch.randn(count, _LENGTH, states, generator=generator, dtype=torch.float64)
     return LinearChain(unary, scale * torch.randn(states, states, generator=generator, dtype=torch.float64))
 
 
 def measure(chain: LinearChain, mu: float, parts: Parts) -> tuple[str, ...]:
-    """Cells of a row."""
+    """What SparseMAP takes on some chains: the last cells of a row."""
     start = time.process_time()
     solution = sparse_map(chain, mu, parts)
     seconds = time.process_time() - start

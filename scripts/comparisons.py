@@ -49,7 +49,7 @@ class Budget:
         self.weights: Tensor
 
     def keep(self, progress: Progress[Any]) -> None:
-        """A callback."""
+        """A callback of solvers: keep the row and the weights of a pass, and end the run after the last call."""
         if not self.history or progress.row.oracle_calls <= self.calls:
             self.weights = progress.state.weights.clone()
             self.history.append(progress.row)

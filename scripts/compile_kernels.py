@@ -125,7 +125,7 @@ def cases() -> Iterator[Case]:
 
 
 def needs(compiled: Any) -> Needs:
-    """Read from the machine code."""
+    """What a compiled kernel needs, read from its machine code."""
     folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])

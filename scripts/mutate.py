@@ -43,7 +43,7 @@ class Fault(NamedTuple):
     new: str
 
     def __str__(self) -> str:
-        """Where it is, and what it is."""
+        """Where the fault is, and what stands there instead of what."""
         return f"{self.path}:{self.line}: {_short(self.old)} -> {_short(self.new)}"
 
 

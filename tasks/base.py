@@ -1,4 +1,4 @@
-"""What the command line asks of a task."""
+"""The classes of tasks: what the command line, reports and estimators ask of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -334,7 +334,7 @@ class LastResultCache(Generic[T]):
         self._latest: tuple[Sequence[Any], T] | None = None
 
     def __call__(self, examples: Sequence[Any]) -> T:
-        """The function's result."""
+        """What the function gives for a list; of the latest list, without a new call."""
         if self._latest is None or self._latest[0] is not examples:
             self._latest = examples, self._function(examples)
         return self._latest[1]

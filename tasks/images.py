@@ -40,11 +40,11 @@ cv2: Any = _OpenCV()
 
 
 class Named(Protocol):
-    """A picture with a name."""
+    """A picture whose predictions are saved under its name."""
 
     @property
     def name(self) -> str:
-        """Of its file, without suffix."""
+        """The name of its file without the suffix."""
 
 
 N = TypeVar("N", bound=Named)

@@ -213,7 +213,7 @@ STRUCTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw
     for draw in (chain, tree, deformable_tree, candidates, binary_graph, factor_graph, matching, subwindows)
 }
-"""What draws each structure, by its name."""
+"""The functions that draw each structure, by its name."""
 
 
 def _panels(*titles: str) -> tuple[Figure, Any]:

@@ -224,7 +224,7 @@ def _write_report(
 
 
 def _best_settings(runs: Mapping[str, Sequence[History]], data: TrainingData) -> Mapping[str, Sequence[History]]:
-    """Test data have no part in the choice."""
+    """The best setting of each solver: by the metric of development data if there are any, and never by test data."""
     metric = data.metric("dev") if "dev" in data.held_out else None
     return best_settings(runs, metric, data.task.task.headline_is_error)
 

@@ -151,7 +151,7 @@ class StructuredEstimator(SolvedEstimator):
         return self._certificate(self._problem(examples), weights)
 
     def _problem(self, examples: list[Pair]) -> ModuleProblem | LinearModuleProblem:
-        """The finite sum over examples."""
+        """The finite sum of the losses of examples."""
         linear = getattr(self.module_, "affine", False)
         kind = LinearModuleProblem if linear else ModuleProblem
         return kind(self.module_, examples, self.cost, self.batch_size, self._collate, self.smoother)
@@ -201,7 +201,7 @@ class StructuredEstimator(SolvedEstimator):
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout and the like, as long as the block lasts."""
+    """Let a module predict, without dropout and the like, as long as the block lasts."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:

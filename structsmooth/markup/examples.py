@@ -1,4 +1,4 @@
-"""What examples of several tasks have in common."""
+"""Pieces of pages that show examples: alternatives, sets of labels, and legends of colours."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal

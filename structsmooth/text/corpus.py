@@ -49,7 +49,7 @@ class Sentence:
 
     @property
     def tokens(self) -> list[Token]:
-        """The sentence by rows."""
+        """The tokens of the sentence: its words with their columns and tags."""
         columns = zip(*self.columns, strict=True) if self.columns else [()] * len(self)
         tags = [None] * len(self) if self.tags is None else self.tags
         return list(map(Token, self.words, columns, tags))

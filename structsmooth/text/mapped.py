@@ -54,7 +54,7 @@ def _pieces(size: int, parts: Iterable[NDArray[np.int32]]) -> Iterator[bytes]:
 
 
 class _Checksum:
-    """CRC-32 of pieces that pass by."""
+    """The CRC-32 checksum of pieces of bytes that pass through it on their way to a file."""
 
     def __init__(self) -> None:
         self.value = 0

@@ -230,7 +230,7 @@ def scheme_among_others(pairs: Pairs) -> TagScheme | None:
 
 
 def names_of(pairs: Pairs, unknown: str | None = None) -> set[str]:
-    """The tags in pairs of them."""
+    """The distinct tags that occur in some pairs, without ``unknown``."""
     return {tag for pair in pairs for tag in pair if tag is not None and tag not in (unknown, _EDGE)}
 
 

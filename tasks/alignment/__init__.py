@@ -93,7 +93,7 @@ class FittedAlignment(FittedTask):
         return len(feature_names(self.task.groups))
 
     def _encoded(self, pair: SentencePair) -> Tensor:
-        """Features [N, M, D]."""
+        """Features [N, M, D] of all pairs of a source and a target word."""
         return torch.from_numpy(pair_features(self.lexicon, pair, self.task.groups))
 
     def _labels(self, pair: SentencePair) -> _Labels:
@@ -162,8 +162,6 @@ class Alignment(Task):
     example: ClassVar[str] = "--train 'hansards#test' --corpus 'hansards#train'"
     headline: ClassVar[str] = "aer"
     headline_is_error: ClassVar[bool] = True
-    lam: ClassVar[str] = "1/n"
-    passes: ClassVar[int] = 15
     solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedAlignment
 
@@ -174,7 +172,7 @@ class Alignment(Task):
 
     @property
     def groups(self) -> list[str]:
-        """The groups of features in use."""
+        """The names of the groups of features that are not left out."""
         return [group for group in GROUPS if group not in self._left_out]
 
     @property
@@ -199,7 +197,7 @@ def _collate(examples: list[tuple[Tensor, _Labels]]) -> Any:
 
 
 def _indicators(pair: SentencePair, links: frozenset[Link]) -> Tensor:
-    """[N, M], true at the links."""
+    """A table [N, M] of the words of a pair that is true at the links."""
     indicators = torch.zeros(len(pair.source), len(pair.target), dtype=torch.bool)
     for i, j in links:
         indicators[i, j] = True

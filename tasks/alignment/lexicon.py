@@ -158,7 +158,7 @@ def model_1(
 
 
 def _transposed(entries: NDArray[np.int64], shapes: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """The entries of all sentence pairs, column by column."""
+    """The entries of all sentence pairs in the order of the transposed tables."""
     ends = np.cumsum([n * m for n, m in shapes], dtype=np.int64)
     blocks = np.split(entries, ends)  # the last one is empty
     return _joined([block.reshape(shape).T.ravel() for block, shape in zip(blocks, shapes, strict=False)])

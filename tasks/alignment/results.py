@@ -1,4 +1,4 @@
-"""How well words are aligned."""
+"""Alignment error rate, precision and recall of links between words."""
 
 from collections.abc import Sequence
 

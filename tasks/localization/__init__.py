@@ -169,7 +169,6 @@ class Localization(Task):
     data: ClassVar[Mapping[str, str]] = {"train": f"{_DATA}#train", "test": f"{_DATA}#val"}
     example: ClassVar[str] = "--train 'VOC2007#train' --test 'VOC2007#val'"
     headline: ClassVar[str] = "corloc"
-    lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30
     solver: ClassVar[str] = "incremental-prox-linear"
     fitted_type: ClassVar[type[FittedTask]] = FittedLocalization

@@ -182,7 +182,6 @@ class Multilabel(Task):
     data: ClassVar[Mapping[str, str]] = {"train": "yeast/yeast.npz#train", "test": "yeast/yeast.npz#test"}
     example: ClassVar[str] = "--train train.csv --test test.csv"
     headline: ClassVar[str] = "example_f1"
-    lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50
     solver: ClassVar[str] = "soft-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedMultilabel

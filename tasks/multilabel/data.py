@@ -83,7 +83,7 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
 
 
 def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:
-    """Examples of lines; ``name`` is for error messages."""
+    """Examples of lines in the format of SVMlight; ``name`` is for error messages."""
     examples = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].rstrip()

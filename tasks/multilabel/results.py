@@ -1,4 +1,4 @@
-"""How well sets of labels are predicted."""
+"""Metrics of predicted sets of labels, and how a set looks in reports."""
 
 from collections.abc import Collection, Iterator, Sequence
 

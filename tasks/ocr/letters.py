@@ -51,7 +51,7 @@ def read_words(path: str) -> list[Word]:
 
 
 class _Archive(Archive):
-    """The words of an archive of arrays."""
+    """An archive of arrays with the words of a data set."""
 
     def starts(self) -> list[int]:
         """Where words start among the letters, and the number of letters."""

@@ -50,7 +50,7 @@ class FittedParsing(FittedTask):
 
     @property
     def dim(self) -> int:
-        """Buckets of features."""
+        """The number of weights: one for each bucket of hashed features."""
         return 1 << self.task.bits
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:

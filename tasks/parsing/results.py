@@ -1,4 +1,4 @@
-"""How well sentences are parsed."""
+"""Attachment scores of dependency trees, of all words and by relation."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class Attachments:
         return [(name, *(f"{counts[name] / count:.1%}" for counts in kinds), f"{count:,}") for name, count in ranked]
 
     def table(self, labelled: bool) -> str:
-        """All metrics and the rows, as text."""
+        """The metrics and a row for each relation, as text for people."""
         lines = [f"{name:12} {value:8.2%}" for name, value in self.as_dict(labelled).items()]
         rows = [header(labelled), *self.rows(labelled)]
         return "\n".join([*lines, "", *(f"{row[0]:12}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)])

@@ -17,7 +17,7 @@ from structsmooth.tasks.images import File, images_of, opened, read_image
 Point = tuple[float, float]
 """x and y in pixels from the upper left corner of the image: the first pixel is from 0 to 1."""
 Joints = Mapping[str, Point]
-"""Where the joints are that are known."""
+"""The places x and y of the joints of a person that are known, in pixels, by name."""
 
 _TABLE = "joints.csv"
 _COLUMNS = ("file", "joint", "x", "y")

@@ -50,7 +50,7 @@ class PoseProblem(LinearModuleProblem):
         return DifferenceProblem(cls.of(module, whole), cls.of(module, agreeing))
 
     def own_feature_map(self) -> FeatureMap:
-        """By products with filters."""
+        """The map from weights to scores, by products of features with filters."""
         return _FilterMap(self)
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
@@ -76,12 +76,12 @@ class _Image(BlockBatch):
     """A single image, whose statistics a full pass can keep."""
 
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
-        """One oracle call; statistics [1, ...]."""
+        """The answer of one oracle call, whose statistics are a batch of one."""
         answer = super().oracle(w, smoother, importances)
         return replace(answer, statistics=[m.unsqueeze(0) for m in answer.statistics], by_example=True)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Bᵀm: [dim]."""
+        """Bᵀm, the adjoint of the map from weights to scores: [dim]."""
         return super().adjoint([m.squeeze(0) for m in statistics])
 
 

@@ -1,4 +1,4 @@
-"""How well joints and limbs are found."""
+"""Metrics of poses: shares of joints and limbs that are found, and distances."""
 
 import math
 from collections.abc import Sequence

@@ -98,7 +98,7 @@ def palette(count: int) -> NDArray[np.uint8]:
 
 
 def _colours(names: Sequence[str]) -> NDArray[np.uint8]:
-    """Of the classes and of void pixels, BGR: [C + 1, 3]."""
+    """Colours of the classes and of void pixels, BGR: [C + 1, 3]."""
     return np.array([*palette(len(names)), _VOID], dtype=np.uint8)
 
 
@@ -110,7 +110,7 @@ def _tinted(scene: Scene, labels: Labels, names: Sequence[str]) -> NDArray[np.ui
 
 
 def _present(shown: Sequence[Labels], names: Sequence[str]) -> list[int]:
-    """The classes that occur."""
+    """The numbers of the classes that have pixels, true or predicted."""
     return sorted({int(label) for labels in shown for label in np.unique(labels) if label < len(names)})
 
 

@@ -59,7 +59,7 @@ def read_series(path: str | TextIO, rate: float = 1.0) -> list[Series]:
 
 
 class _Archive(Archive):
-    """The series of an archive of arrays."""
+    """An archive of arrays with the series of a data set."""
 
     @property
     def is_ludb(self) -> bool:

@@ -1,4 +1,4 @@
-"""How well segments and their boundaries are found."""
+"""Metrics of segments and of their boundaries, by label and of all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from structsmooth.tasks.segments.series import Segment, Series, known_segments
 
 @dataclass
 class Counts:
-    """Things that are there, that were found, and both."""
+    """Numbers of boundaries or segments: those that are there, those that were found, and those that are both."""
 
     gold: int = 0
     found: int = 0
@@ -27,7 +27,7 @@ class Counts:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of both."""
+        """The harmonic mean of precision and recall."""
         return 2 * self.right / (self.gold + self.found) if self.gold + self.found else 1.0
 
     def __add__(self, other: "Counts") -> "Counts":

@@ -18,7 +18,7 @@ class Segment(NamedTuple):
 
 
 Stretch = tuple[int, int]
-"""Samples from the first number to before the second."""
+"""A stretch of a series: samples from the first number to before the second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Series:
 
     @property
     def marked(self) -> list[Stretch]:
-        """The other stretches."""
+        """The stretches that somebody has marked: those between unmarked ones, in order."""
         edges = [0, *(edge for stretch in self.unmarked for edge in stretch), len(self.signal)]
         return [(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
 

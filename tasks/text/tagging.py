@@ -318,7 +318,7 @@ class Tagging(Task):
 
     @property
     def reading(self) -> Reading:
-        """How files are to be read."""
+        """The columns and the encoding of files, where the user has chosen them."""
         return Reading(self.word_column, self.tag_column, self.encoding)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
