@@ -90,7 +90,7 @@ def main(options: Namespace) -> None:
         taggers = _ours(options) | _theirs(options, Path(folder))
         sizes = f"{len(train.X):,} sentences; test: {paths['test']}, {len(test.X):,} sentences"
         print(f"train: {paths['train']}, {sizes}\n")
-        name, measure = ("accuracy", accuracy) if options.column else ("F1", entity_f1)
+        name, measure = ("accuracy", accuracy) if options.column else ("F1", lambda *pair: entity_scores(*pair).f1)
         header = ["tagger", name, "fit, CPU s", "predict, CPU s", "passes"]
         print_table(header, measured(taggers, train, test, measure))
 
@@ -122,11 +122,6 @@ def tagged(path: str, column: UniversalColumn | None = None) -> Tagged:
     sentences = list(NER(column=column).read(path, "train"))
     X = [[features(sentence, position) for position in range(len(sentence))] for sentence in sentences]
     return Tagged(X, [sentence.words for sentence in sentences], [sentence.tags or [] for sentence in sentences])
-
-
-def entity_f1(y: list[list[str]], found: list[list[str]]) -> float:
-    """F1 of entities."""
-    return entity_scores(y, found).f1
 
 
 def accuracy(y: list[list[str]], found: list[list[str]]) -> float:
