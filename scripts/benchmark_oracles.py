@@ -134,7 +134,7 @@ def deformable(height: int, width: int, seed: int, nodes: int, stiffness: float,
 
 
 def tabulated(tree: DeformableTree) -> Tree:
-    """The same outputs and scores, with tables of pairs of positions."""
+    """A tree with the outputs and scores of a deformable one, by tables of pairs of positions."""
     height, width = tree.unary.shape[2:]
     places = tree.coordinates(torch.arange(height * width)).double()
     d = places - places.unsqueeze(1) - tree.anchors[:, None, None]

@@ -84,7 +84,7 @@ def opened(source: Path) -> File:
 
 
 def images_of(root: File) -> dict[str, File]:
-    """By their stem: the files in ``images/``, else those of the folder itself, or a single image.
+    """Images by their stem: the files in ``images/``, else those of the folder itself, or a single image.
 
     Raises:
         ValueError: there are none, or two of the same stem.

@@ -23,7 +23,7 @@ class SampleWeights(NamedTuple):
 
     @classmethod
     def of(cls, sample_weight: ArrayLike | None, n: int) -> "SampleWeights":
-        """Of n examples.
+        """Weights of n examples, without those of weight 0.
 
         Args:
             sample_weight: numbers of at least 0, [n], or one number; ``None`` for examples that count alike.
@@ -74,5 +74,5 @@ class SampleWeights(NamedTuple):
         return cls.of(weight * shares[states], len(weight))
 
     def of_rows(self, rows: "NDArray[np.int64]") -> "SampleWeights":
-        """Of some of the examples that are kept, by their places among these."""
+        """Weights of some of the examples that are kept, by their places among these."""
         return SampleWeights(self.kept[rows], None if self.weights is None else self.weights[torch.from_numpy(rows)])

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from structsmooth.markup.elements import Markup, element, joined
 
 Verdict = Literal["right", "wrong", "missed", "plain"]
-"""Of a part of an output: found and right, found and wrong, right but not found, or neither."""
+"""What is known of a part of an output: it is found and right, found and wrong, right but not found, or neither."""
 
 _GOLDEN = 137.508  # degrees: successive hues are far from each other
 

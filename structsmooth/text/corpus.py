@@ -193,7 +193,7 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
 
 
 def _sorted(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """As :func:`numpy.unique` with the inverse, in half of its memory."""
+    """What :func:`numpy.unique` gives with the inverse, in half of its memory."""
     order = np.argsort(numbers)
     ordered, first = numbers[order], np.ones(len(numbers), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

@@ -109,7 +109,7 @@ def split_tag(tag: str, form: Form = DASHED) -> Tag:
 
 
 def forms_of(tags: Iterable[str], forms: tuple[Form, ...] = FORMS) -> tuple[Form, ...]:
-    """Those of some forms that all of some tags may have.
+    """Some ``forms`` without those that one of the tags cannot have.
 
     Raises:
         ValueError: a tag that has none of the forms, or of those that the tags before it have.

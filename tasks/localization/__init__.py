@@ -79,7 +79,7 @@ class FittedLocalization(FittedTask):
         write_box_table(((e.name, e.label, found.box, score) for e, ranked in pairs for score, found in ranked), stream)
 
     def output_to_json(self, output: Detection) -> dict[str, Any]:
-        """Its ``box``: left, top, right and bottom edge in pixels."""
+        """The ``box`` of a detection: left, top, right and bottom edge in pixels."""
         return {"box": list(output.box)}
 
     def output_from_json(self, values: Mapping[str, Any]) -> Detection:

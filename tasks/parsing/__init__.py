@@ -124,7 +124,7 @@ class FittedParsing(FittedTask):
                 write_tree(sentence, tree, comments, stream)
 
     def output_to_json(self, output: Tree) -> dict[str, Any]:
-        """Its ``heads``, 0 for the root, and ``relations``, and, if asked for, ``probabilities`` of heads."""
+        """The ``heads`` of a tree, 0 for the root, its ``relations`` and, if asked for, ``probabilities`` of heads."""
         values = {"heads": list(output.heads), "relations": list(output.relations)}
         return values | ({"probabilities": list(output.probabilities)} if output.probabilities else {})
 

@@ -25,7 +25,7 @@ class Attachments:
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence], trees: Sequence[Tree], subtypes: bool) -> "Attachments":
-        """Those of found trees of labelled sentences; without subtypes, relations count up to a colon.
+        """Counts of found trees of labelled sentences; without subtypes, relations count up to a colon.
 
         Raises:
             ValueError: a sentence without a tree.

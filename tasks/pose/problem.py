@@ -68,7 +68,7 @@ class PoseProblem(LinearModuleProblem):
         return unary, deformation[0]
 
     def affine_batch(self, indices: Tensor) -> AffineBatch:
-        """Some of the images, which may have different sizes."""
+        """A pass over some of the images, which may have different sizes."""
         return _Image(self, indices) if len(indices) == 1 else BlockBatch(self, indices)
 
 
@@ -86,7 +86,7 @@ class _Image(BlockBatch):
 
 
 class _FilterMap(VectorMap):
-    """From filters and springs to the potentials of poses, and back. The strips of the last image stay."""
+    """The map from filters and springs to the potentials of poses, which keeps the strips of the last image."""
 
     def __init__(self, problem: PoseProblem) -> None:
         self.problem, self.module = problem, problem.module

@@ -82,7 +82,7 @@ class PoseScore(ScoreModule):
         return torch.cat([filters.flatten(), (_WEIGHT * deformation[1:] / self.scales).flatten()])
 
     def bounds(self) -> Bounds:
-        """Of the weights: squares have a weight of 0.01 or more."""
+        """Bounds of the weights: squares have a weight of 0.01 or more."""
         lower = torch.full_like(self.springs, -torch.inf)
         lower[:, 1::2] = _LEAST_SQUARE
         lower = torch.cat([torch.full_like(self.filters, -torch.inf).flatten(), lower.flatten()]).detach()

@@ -93,7 +93,7 @@ class FittedScenes(FittedTask):
         return {"image": example.name, "classes": self.classes}
 
     def output_to_json(self, output: Labels) -> dict[str, Any]:
-        """Its ``size``, height and width, and ``runs``: class and length of each run of pixels, row by row."""
+        """The ``size`` of a map, height and width, and ``runs``: class and length of each run of pixels, row by row."""
         runs = np.stack(stretches(output), 1).tolist()
         return {"size": list(output.shape), "runs": runs}
 

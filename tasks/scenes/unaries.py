@@ -188,7 +188,7 @@ def encoder(vocabulary: Vocabulary, side: int) -> PerScene[Encoded]:
 
 
 def _levels(scenes: Sequence[Scene], encoded: Sequence[Encoded]) -> list[tuple[Tensor, Tensor, list[int]]]:
-    """Of all superpixels of a level: features, counts of classes, and numbers of superpixels by scene."""
+    """For each level, features and counts of classes of all superpixels, and their numbers by scene."""
     classes = len(scenes[0].classes)
     counts = [class_counts(scene, one.regions, classes) for scene, one in zip(scenes, encoded, strict=True)]
     levels = []

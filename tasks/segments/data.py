@@ -63,7 +63,7 @@ class _Archive(Archive):
 
     @property
     def is_ludb(self) -> bool:
-        """Whether it has the electrocardiograms of LUDB."""
+        """Whether the archive has the electrocardiograms of LUDB."""
         return {"waves", "leads", "gain", "baseline"} <= self.arrays.keys()
 
     def series(self, rate: float) -> list[Series]:
