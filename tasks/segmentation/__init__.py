@@ -62,7 +62,7 @@ class FittedSegmentation(FittedTask):
         return metrics, f"{table}\nimages    {len(ious):6}"
 
     def output_to_json(self, output: Mask) -> dict[str, Any]:
-        """The ``size`` of a mask, height and width, and ``runs``: lengths of background and object in turns, row by row."""
+        """The ``size`` [height, width] of a mask, and ``runs``: lengths of background and object in turns, by rows."""
         values, lengths = stretches(output)
         return {"size": list(output.shape), "runs": [0] * bool(values[0]) + lengths.tolist()}
 
