@@ -33,8 +33,7 @@ class EntityProbabilities:
     def __init__(self, tags: Sequence[str]) -> None:
         self._forms = forms_of(tags)[:1]
         split = [split_tag(tag, self._forms[0]) for tag in tags]
-        self._types = np.array([tag.type for tag in split])
-        self._inside = np.array([tag.mark != "O" for tag in split])
+        self._states = {tag.type: np.array([t.mark != "O" and t.type == tag.type for t in split]) for tag in split}
         self._goes_on = np.array([[goes_on(tag, following) for following in split] for tag in split])
 
     def of(self, tags: Sequence[str], nodes: Floats, edges: Floats) -> list[ProbableEntity]:
@@ -45,22 +44,19 @@ class EntityProbabilities:
             nodes: marginals of the tags of each token, [T, S].
             edges: those of neighbouring tags, [T - 1, S, S].
         """
-        return [
-            ProbableEntity(entity.start, entity.end, entity.type, self._probability(entity, nodes, edges))
-            for entity in entities(tags, self._forms)
-        ]
+        found = entities(tags, self._forms)
+        if not found:
+            return []
+        before = nodes[:-1, :, None]
+        following = np.divide(edges, before, out=np.zeros_like(edges), where=before > 0)
+        begins = np.vstack([nodes[:1], (edges * ~self._goes_on).sum(1)])
+        ends = np.vstack([(following * ~self._goes_on).sum(2), np.ones_like(nodes[:1])])
+        inside = following * self._goes_on
+        return [ProbableEntity(e.start, e.end, e.type, self._probability(e, begins, inside, ends)) for e in found]
 
-    def _probability(self, entity: Entity, nodes: Floats, edges: Floats) -> float:
-        start, end = entity.start, entity.end
-        begins = nodes[start] if start == 0 else np.where(self._goes_on, 0.0, edges[start - 1]).sum(0)
-        paths = np.where((self._types == entity.type) & self._inside, begins, 0.0)
-        for place in range(start, end - 1):
-            paths = paths @ np.where(self._goes_on, _following(nodes[place], edges[place]), 0.0)
-        if end < len(nodes):
-            paths = paths @ np.where(self._goes_on, 0.0, _following(nodes[end - 1], edges[end - 1]))
-        return float(min(paths.sum(), 1.0))
-
-
-def _following(node: Floats, edge: Floats) -> Floats:
-    """Probabilities of the next tag given this one, [S, S]; zero for tags that are impossible."""
-    return np.divide(edge, node[:, None], out=np.zeros_like(edge), where=node[:, None] > 0)
+    def _probability(self, entity: Entity, begins: Floats, inside: Floats, ends: Floats) -> float:
+        """Of paths that begin the entity, go on inside of it, and end it."""
+        paths = begins[entity.start] * self._states[entity.type]
+        for place in range(entity.start, entity.end - 1):
+            paths = paths @ inside[place]
+        return float(min(paths @ ends[entity.end - 1], 1.0))
