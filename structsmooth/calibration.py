@@ -9,6 +9,9 @@ from torch import Tensor
 
 from structsmooth.structures import Structure
 
+UNCALIBRATED = "a hinge has trained these scores, so that their probabilities are not calibrated"
+"""What is to be said of the probabilities of such scores without a fitted temperature."""
+
 # The least and the largest temperature, and halvings of the range of its logarithm.
 _LEAST, _LARGEST, _HALVINGS = 1e-3, 1e3, 20
 
@@ -43,7 +46,7 @@ class Reliability:
             ValueError: numbers of both that differ, or probabilities below 0 or above 1.
         """
         if len(probabilities) != len(right):
-            raise ValueError(f"there are {len(probabilities)} probabilities, and of {len(right)} it is known who is right")
+            raise ValueError(f"right must be known of {len(probabilities)} predictions, got {len(right)}")
         p = torch.tensor(probabilities, dtype=torch.float64)
         if not bool(((p >= 0) & (p <= 1)).all()):
             raise ValueError("probabilities must be from 0 to 1")

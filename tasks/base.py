@@ -186,7 +186,7 @@ class FittedTask(ABC):
         return {}
 
     def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
-        """Write the examples with their predicted outputs; here as lines of JSON, as for ``--json``."""
+        """Write the examples with their predicted outputs; here as lines of JSON."""
         write_json_lines(self, examples, predictions, stream)
 
     def write_answers(self, weights: Tensor, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
@@ -200,6 +200,12 @@ class FittedTask(ABC):
     def output_to_json(self, output: Any) -> dict[str, Any]:
         """An output as plain JSON, without a ``score``; here under the name of ``output_json``."""
         return {self.output_json[0]: plain(output)}
+
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[Any], predictions: Predictions
+    ) -> Iterator[list[dict[str, Any]]]:
+        """What lines of JSON say of the probability of each output, beside its score; here nothing."""
+        return ([{} for _ in ranked] for ranked in predictions)
 
     def output_from_json(self, values: Mapping[str, Any]) -> Any:
         """The inverse of :meth:`output_to_json`."""

@@ -147,7 +147,7 @@ class Dependencies(Structure):
         return torch.cat([root.unsqueeze(-1), arcs.transpose(1, 2).flatten(2)], -1)
 
     def arc_probabilities(self, y: Tensor) -> Tensor:
-        """The probability [B, n] that each word has the head, and the label, that it has in outputs ``y``; 0 at padding.
+        """The probabilities [B, n] of the arcs of outputs ``y``, with their labels, to each word; 0 at padding.
 
         Example:
             >>> import torch

@@ -13,7 +13,7 @@ Span = tuple[int, int, int]
 
 
 class Runs(DynamicProgram):
-    """Labellings of a chain in which each run of a state s has at least ``least[s]`` positions, scored as the chain does.
+    """Labellings of a chain in which each run of a state s has at least ``least[s]`` positions; scores are the chain's.
 
     A run that the end of the sequence cuts may be shorter, and so may one that the beginning cuts. An output is an
     int64 tensor [B, T]. Complexity per example: O(T S² + S Σ least), and top-K up to K times that.
@@ -55,7 +55,7 @@ class Runs(DynamicProgram):
         return first + pad(goes_on[:, 1:, state], (0, length - 1)).unfold(1, length - 1, 1).sum(2)
 
     def derivation(self, y: Tensor) -> Tensor:
-        """The shortest run where one begins, going on where it is longer, and transitions between runs: [B, 2 T - 1]."""
+        """The shortest run where one begins, going on where it is longer, and transitions: [B, 2 T - 1]."""
         _, steps, states = self.unary.shape
         t, begins = torch.arange(steps, device=y.device), pad(y[:, 1:] != y[:, :-1], (1, 0), value=True)
         start = torch.where(begins, t, 0).cummax(1).values

@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import iadd
@@ -17,9 +17,12 @@ from structsmooth.markup import Block, Markup
 from structsmooth.problems import Problem, SparseChainProblem
 from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
+from structsmooth.structures import LinearChain
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, process_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
-from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
+from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
+from structsmooth.tasks.text.parts import TagParts
+from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
@@ -53,7 +56,7 @@ Scheme = Literal[TagScheme, "plain"]
 
 
 @dataclass(frozen=True)
-class FittedTagging(FittedTask):
+class FittedTagging(ProbabilisticTask):
     """A tagger with the attributes, the tags, which are its states, and what it reads."""
 
     task: "Tagging"
@@ -163,13 +166,53 @@ class FittedTagging(FittedTask):
             return
         if self._scheme is None or any(len(ranked) > 1 for ranked in predictions):
             raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
-        spans = self._tagger.spans(self._sequences(examples), weights, [ranked[0][1] for ranked in predictions])
-        stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in examples.answers(spans))
+        self.warn_if_uncalibrated()
+        best = [[ranked[0][1]] for ranked in predictions]
+        spans = self._tagger.spans(self._sequences(examples), self._scaled(weights), best)
+        answers = examples.answers([found for (found,) in spans])
+        stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in answers)
 
-    def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
+    def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
+        """The chains of sentences whose tags are all known and among those of the training data, and their states."""
+        tagged = [(sentence, self._in_scheme(sentence)) for sentence in examples]
+        known = [(sentence, tags) for sentence, tags in tagged if {*tags} <= {*self.tags}]
+        sequences = self.encoder.encode([sentence for sentence, _ in known], self._templates)
+        return self._tagger.labelled_chains(sequences, weights, self._tagger.tags.states([tags for _, tags in known]))
+
+    def part_probabilities(
+        self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]
+    ) -> Parts:
+        """The probabilities of the entities of taggings, with their ends; of plain tags, of the tag of each token."""
+        return self._parts.probabilities(self._sequences(examples), self._scaled(weights), outputs)
+
+    def right_parts(self, example: Sentence, output: list[str]) -> list[bool | None]:
+        """Which entities, or tags of tokens, are right; unknown of a sentence with unknown tags."""
+        return self._parts.right(self._in_scheme(example), output, self.task.unknown)
+
+    def parts_to_json(self, output: list[str], probabilities: Sequence[float]) -> dict[str, Any]:
+        """The entities of a tagging as ``spans`` of tokens, or the ``probabilities`` of plain tags."""
+        return self._parts.to_json(output, probabilities)
+
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The ``log_prob`` of each tagging, and its entities as ``spans``, or the ``probabilities`` of plain tags."""
+        sequences, scale = self._sequences(examples), self.temperature or 1.0
+        log_partitions = self._tagger.log_partitions(sequences, self._scaled(weights))
+        parts = super().probabilities_to_json(weights, examples, predictions)
+        for ranked, values, log_z in zip(predictions, parts, log_partitions, strict=True):
+            yield [{"log_prob": score / scale - log_z} | own for (score, _), own in zip(ranked, values, strict=True)]
+
+    def show_example(
+        self,
+        example: Sentence,
+        ranked: Sequence[tuple[float, list[str]]],
+        probabilities: Sequence[float] | None = None,
+    ) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""
         gold = None if example.tags is None else self._in_scheme(example)
-        return sentence_markup(example.words, gold, ranked, self.tags)
+        sure = None if probabilities is None else self._parts.by_token(ranked[0][1], probabilities)
+        return sentence_markup(example.words, gold, ranked, self.tags, sure)
 
     def mistake(self, example: Sentence, output: list[str]) -> float:
         """Number of wrong tags, of those that are known."""
@@ -178,12 +221,7 @@ class FittedTagging(FittedTask):
 
     def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
         """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
-        gold = [self._in_scheme(sentence) for sentence in examples]
-        if self._scheme is None:
-            plain = TagScores.of(gold, outputs)
-            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), tag_confusion(gold, outputs)]
-        scores = entity_scores(gold, outputs)
-        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), tag_confusion(gold, outputs)]
+        return tag_results([self._in_scheme(sentence) for sentence in examples], outputs, self._scheme is None)
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
@@ -200,12 +238,14 @@ class FittedTagging(FittedTask):
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
         gold = list(map(gold_tag, sentence.tokens))
-        if self.task.unknown in gold:
-            return gold
-        if self._scheme is None:
+        if self.task.unknown in gold or self._scheme is None:
             return gold
         form = forms_of(self.tags)[0]
         return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
+
+    def _scaled(self, weights: Tensor) -> Tensor:
+        """Weights whose scores are divided by the temperature."""
+        return weights / (self.temperature or 1.0)
 
     @property
     def _scheme(self) -> TagScheme | None:
@@ -217,6 +257,10 @@ class FittedTagging(FittedTask):
     def _tagger(self) -> Tagger:
         scheme = self._scheme
         return Tagger(Tags(self.tags, scheme, scheme is not None), self.encoder.size, self.task.transition_scale)
+
+    @cached_property
+    def _parts(self) -> TagParts:
+        return TagParts(self._tagger)
 
     @property
     def _templates(self) -> Templates:
