@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
+from structsmooth.markup import Markup
 from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
@@ -49,6 +50,12 @@ class ProbabilisticTask(FittedTask):
         """The probabilities of the parts of an output as plain JSON."""
         return {"probabilities": list(probabilities)}
 
+    def show_example(
+        self, example: Any, ranked: Sequence[tuple[float, Any]], probabilities: Sequence[float] | None = None
+    ) -> Markup:
+        """As for any task; with the probabilities of the parts of the best output, by which colours fade."""
+        return super().show_example(example, ranked)
+
     def calibrated(self: P, weights: Tensor, examples: Sequence[Any]) -> P:
         """The same task with a temperature fitted to labelled examples that did not train the weights.
 
@@ -76,6 +83,10 @@ class ProbabilisticTask(FittedTask):
         outputs = [[output for _, output in ranked] for ranked in predictions]
         for pairs in zip(outputs, self.part_probabilities(weights, examples, outputs), strict=True):
             yield [self.parts_to_json(*pair) for pair in zip(*pairs, strict=True)]
+
+    def tempered(self, weights: Tensor) -> Tensor:
+        """Weights that divide scores by the temperature, where scores are linear in them."""
+        return weights / (self.temperature or 1.0)
 
     def warn_if_uncalibrated(self) -> None:
         """Warn that probabilities are not calibrated, unless they are."""

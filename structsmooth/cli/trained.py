@@ -89,7 +89,8 @@ def _write(
     options: Namespace, model: TrainedModel, examples: Sequence[Any], predictions: Predictions, stream: TextIO
 ) -> None:
     if options.json:
-        write_json_lines(model.task, examples, predictions, stream, Path(options.masks) if options.masks else None)
+        masks = Path(options.masks) if options.masks else None
+        write_json_lines(model.task, examples, predictions, stream, masks, model.weights)
     else:
         model.task.write_answers(model.weights, examples, predictions, stream)
 
@@ -111,6 +112,8 @@ def info(options: Namespace) -> int:
         print(f"{name:13} {description[name]}")
     for name, value in description["settings"].items():
         print(f"  {name:20} {value}")
+    if temperature := description["trained"].get("temperature"):
+        print(f"{'temperature':13} {temperature:.4g}")
     for split, metrics in description["metrics"].items():
         print(f"{split:13} " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
     return 0

@@ -281,7 +281,11 @@ def chain_problem(
         raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
     if loss in ("crf", "slack") and cost is not None:
         what = "token_weight" if isinstance(cost, Tensor) else "class_weight"
-        why = "a likelihood has no costs; sample_weight counts sentences" if loss == "crf" else "it counts wrong tags alone"
+        why = (
+            "a likelihood has no costs; sample_weight counts sentences"
+            if loss == "crf"
+            else "it counts wrong tags alone"
+        )
         raise ValueError(f'{what} needs the loss "hinge" or "softmax-margin", got {loss!r}: {why}')
     if loss == "slack" and mask is not None:
         raise ValueError('train_constrained needs the loss "hinge", "crf" or "softmax-margin", got "slack"')

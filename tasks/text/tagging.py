@@ -168,7 +168,7 @@ class FittedTagging(ProbabilisticTask):
             raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
         self.warn_if_uncalibrated()
         best = [[ranked[0][1]] for ranked in predictions]
-        spans = self._tagger.spans(self._sequences(examples), self._scaled(weights), best)
+        spans = self._tagger.spans(self._sequences(examples), self.tempered(weights), best)
         answers = examples.answers([found for (found,) in spans])
         stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in answers)
 
@@ -183,7 +183,7 @@ class FittedTagging(ProbabilisticTask):
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]
     ) -> Parts:
         """The probabilities of the entities of taggings, with their ends; of plain tags, of the tag of each token."""
-        return self._parts.probabilities(self._sequences(examples), self._scaled(weights), outputs)
+        return self._parts.probabilities(self._sequences(examples), self.tempered(weights), outputs)
 
     def right_parts(self, example: Sentence, output: list[str]) -> list[bool | None]:
         """Which entities, or tags of tokens, are right; unknown of a sentence with unknown tags."""
@@ -198,7 +198,7 @@ class FittedTagging(ProbabilisticTask):
     ) -> Iterator[list[dict[str, Any]]]:
         """The ``log_prob`` of each tagging, and its entities as ``spans``, or the ``probabilities`` of plain tags."""
         sequences, scale = self._sequences(examples), self.temperature or 1.0
-        log_partitions = self._tagger.log_partitions(sequences, self._scaled(weights))
+        log_partitions = self._tagger.log_partitions(sequences, self.tempered(weights))
         parts = super().probabilities_to_json(weights, examples, predictions)
         for ranked, values, log_z in zip(predictions, parts, log_partitions, strict=True):
             yield [{"log_prob": score / scale - log_z} | own for (score, _), own in zip(ranked, values, strict=True)]
@@ -242,10 +242,6 @@ class FittedTagging(ProbabilisticTask):
             return gold
         form = forms_of(self.tags)[0]
         return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
-
-    def _scaled(self, weights: Tensor) -> Tensor:
-        """Weights whose scores are divided by the temperature."""
-        return weights / (self.temperature or 1.0)
 
     @property
     def _scheme(self) -> TagScheme | None:
