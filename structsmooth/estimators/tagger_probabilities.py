@@ -84,7 +84,7 @@ class TaggerProbabilities(TaggerWeights):
         def log_probs(sequences: Sequences, weights: Tensor) -> list[float]:
             assert states is not None
             batches = self._tagger.labelled_chains(sequences, weights, states)
-            return [value for chain, own in batches for value in chain.log_prob(own).tolist()]
+            return [value for chain, y_batch in batches for value in chain.log_prob(y_batch).tolist()]
 
         return np.array(self._over(sentences, log_probs, float, self._checked_temperature()))
 

@@ -201,7 +201,7 @@ class FittedTagging(ProbabilisticTask):
         log_partitions = self._tagger.log_partitions(sequences, self.tempered(weights))
         parts = super().probabilities_to_json(weights, examples, predictions)
         for ranked, values, log_z in zip(predictions, parts, log_partitions, strict=True):
-            yield [{"log_prob": score / scale - log_z} | own for (score, _), own in zip(ranked, values, strict=True)]
+            yield [{"log_prob": score / scale - log_z} | row for (score, _), row in zip(ranked, values, strict=True)]
 
     def show_example(
         self,
