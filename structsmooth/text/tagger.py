@@ -150,9 +150,7 @@ class Tags:
         if isinstance(weights, str):
             if weights != "balanced":
                 raise ValueError(f'class_weight must be a dictionary or "balanced", got {weights!r}')
-            known = labels[labels >= 0]
-            counts = torch.bincount(known, minlength=len(self.names)).clamp_min(1)
-            return WeightedHamming(tuple((len(known) / (len(self.names) * counts.double())).tolist()))
+            return WeightedHamming.balanced(labels, len(self.names))
         if unknown := weights.keys() - set(self.names):
             raise ValueError(f"class_weight has tags that training sentences lack: {sorted(map(str, unknown))}")
         return WeightedHamming(tuple(weights.get(name, 1.0) for name in self.names))

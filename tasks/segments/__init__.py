@@ -267,9 +267,9 @@ class Segments(Task):
         unmarked: what becomes of stretches that nobody has marked: they are left out, or train by all segmentations
             that agree with what is marked (partial); with 1 layer, the solver convex-concave does so, too.
         any_order: whether segments may follow each other as they never do in the training data.
-        shortest: samples of the shortest segment that is found, unless an end of its series cuts it; for each label the
-            shortest one of the training data if not given.
-        longest: samples of the longest segment, likewise; for semi-markov alone.
+        min_duration: samples of the shortest segment that is found, unless an end of its series cuts it; those of the
+            shortest of its label in the training data if not given.
+        max_duration: samples of the longest segment that is found, likewise; for semi-markov alone.
         window: positions that are decoded at once; longer series are decoded in windows that overlap by a quarter, and
             whose segments fit together. As many as take little memory if not given.
         tolerance: greatest distance of a boundary from the true one that counts as right, in seconds or what other unit
@@ -286,8 +286,8 @@ class Segments(Task):
     normalize: bool = True
     unmarked: Unmarked = "left-out"
     any_order: bool = False
-    shortest: PositiveInt | None = None
-    longest: PositiveInt | None = None
+    min_duration: PositiveInt | None = None
+    max_duration: PositiveInt | None = None
     window: PositiveInt | None = None
     tolerance: float = 0.15
     rate: float = 1.0
@@ -311,8 +311,8 @@ class Segments(Task):
         super().__post_init__()
         if self.width % 2 == 0:
             raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
-        if self.longest is not None and not self.has_durations:
-            raise ValueError("chains know no longest segment: leave longest out, or take the model semi-markov")
+        if self.max_duration is not None and not self.has_durations:
+            raise ValueError("chains have no longest segment: leave max_duration out, or take the model semi-markov")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate must be positive, got {self.rate}")
 
@@ -334,9 +334,9 @@ class Segments(Task):
         """The segmenter, with labels, their order and their durations."""
         series = [resampled(example, self.step) for example in examples]
         grammar = Grammar.of(series, self.any_order)
-        shortest = None if self.shortest is None else -(-self.shortest // self.step)
-        most = None if self.longest is None else max(self.longest // self.step, 1)
-        limits = Limits.of(series, grammar.labels, shortest, most)
+        least = None if self.min_duration is None else -(-self.min_duration // self.step)
+        most = None if self.max_duration is None else max(self.max_duration // self.step, 1)
+        limits = Limits.of(series, grammar.labels, least, most)
         scored = max(longest(series), *limits.longest)
         return FittedSegments(self, grammar, series[0].signal.shape[1], scored, limits)
 

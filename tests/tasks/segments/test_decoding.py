@@ -96,7 +96,7 @@ def test_no_segment_is_shorter_than_those_of_training(model):
     assert any(
         s.stop - s.start < shortest[s.label] for ranked in free.predict(model.weights, noisy) for s in ranked[0][1]
     )
-    asked = replace(model.task.task, shortest=12).fit(signals.series(8)).limits.shortest
+    asked = replace(model.task.task, min_duration=12).fit(signals.series(8)).limits.shortest
     assert asked == [12, 12]
 
 
@@ -149,6 +149,8 @@ def test_probabilities_agree_with_samples_of_states(model):
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="chains know no longest segment"):
-        Segments(longest=5)
+    with pytest.raises(ValueError, match="chains have no longest segment"):
+        Segments(max_duration=5)
+    limits = Segments(model="semi-markov", step=2, max_duration=30).fit(signals.series(8)).limits
+    assert limits.longest == [15, 15]
     assert window_of(longest=10, states=5) == 83886
