@@ -17,14 +17,19 @@ TokenWeights = Sequence[ArrayLike]
 
 
 def as_sentences(X: Any) -> list[Any]:
-    """X as a list of sentences.
+    """X as a list of sentences; the tokens of data frames with text are dictionaries of their columns.
 
     Raises:
-        ValueError: something else, such as a string.
+        ValueError: something else, such as a string, or one data frame of all tokens.
     """
+    if hasattr(X, "columns"):
+        raise ValueError(
+            "X must be a list of sentences, got a data frame: give a frame of tokens for each sentence, as in "
+            "[rows for _, rows in frame.groupby('sentence')], or a column of lists of tokens"
+        )
     if isinstance(X, str | Mapping) or not hasattr(X, "__len__"):
         raise ValueError(f"X must be a list of sentences, got {type(X).__name__}")
-    return list(X)
+    return [_records(sentence) if hasattr(sentence, "columns") else sentence for sentence in X]
 
 
 def check_sentences(
@@ -97,6 +102,14 @@ def stream_of(tagger: Any, sentences: Sequence[Any], classes: Sequence[Tag] | No
         )
     names: list[Tag] = np.asarray(classes).tolist()
     return Tags.of([[name] for name in names], tagger.constraints), NumberRows.fit(sentences)
+
+
+def _records(frame: Any) -> Any:
+    """The rows of a data frame with text as dictionaries; others as they are, rows of numbers."""
+    rows = np.asarray(frame)
+    if rows.dtype.kind not in "OUST" or not any(isinstance(cell, str) for cell in rows.flat):
+        return frame
+    return [dict(zip(map(str, frame.columns), row, strict=True)) for row in rows.tolist()]
 
 
 def _token_weights(token_weight: TokenWeights, tags: Sequence[Sequence[Tag | None]]) -> list[Tensor]:
