@@ -1,11 +1,11 @@
-"""Layouts of files of tokens: what a line says in columns and in CoNLL-U, and how it is written."""
+"""Layouts of files of tokens: what a line says in columns, and how it is written."""
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from sys import intern
-from typing import ClassVar, Literal, TextIO, get_args
+from typing import ClassVar, TextIO
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.schemes import FORMS, TYPES_ALONE, Form, forms_of
@@ -13,22 +13,19 @@ from structsmooth.text.schemes import FORMS, TYPES_ALONE, Form, forms_of
 SEPARATOR, DOCUMENT, SKIPPED, COMMENT = -1, -2, -3, -4
 """What a line without a token does: it ends a sentence, or a document, or nothing; a comment precedes a sentence."""
 
-UniversalColumn = Literal["upos", "xpos", "feats", "deprel"]
-"""The columns of CoNLL-U that a tagger can learn."""
-
 DOCUMENT_START = "-DOCSTART-"
 IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")
 """The number of a word in CoNLL-U; of several words, or of an empty node."""
+NUMBER = re.compile(r"(\d+)([-.]\d+)?[.:)]?")
+"""The same in other files, perhaps with a mark behind it."""
 
-_UNIVERSAL = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
 UNIVERSAL_COLUMNS = 10
-_WORD, _UNANNOTATED = 1, "_"
 _BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
 _cells = re.compile(f"[^{_BLANKS}]+").findall
 # Blanks of Unicode, of any width: a line of them is blank, as it looks.
 _INVISIBLE = _BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
 _INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"
-_BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
+BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
 MAY_SEPARATE = frozenset(["", *_INVISIBLE, "-", "#"])
 """What lines between sentences begin with."""
 
@@ -96,23 +93,13 @@ class Layout(ABC):
 
     Attributes:
         separator: matches whole lines between sentences.
-        has_sentence_lines: whether each line has sentences of its own, whatever stands between them.
+        between: what separates cells of a row, where answers keep it.
+        keeps_lines: whether the corpus keeps all lines as they are.
     """
 
-    separator: ClassVar[re.Pattern[str]] = re.compile(_BLANK_LINE)
-    has_sentence_lines: ClassVar[bool] = False
-
-    def lines(self, block: bytes) -> Iterable[bytes]:
-        """The lines to parse of a block of whole lines."""
-        return block[:-1].split(b"\n")
-
-    def complete(self, numbers: Sequence[int]) -> int:
-        """How many lines of the file the results for parsed lines are of."""
-        return len(numbers)
-
-    def finish(self, corpus: Corpus, name: str) -> Corpus:
-        """What reading a file of this name gives, when all lines are parsed: the corpus of their tokens."""
-        return corpus
+    separator: ClassVar[re.Pattern[str]] = re.compile(BLANK_LINE)
+    between: str | None = None
+    keeps_lines: bool = False
 
     @abstractmethod
     def parse(self, line: str) -> Token | int:
@@ -132,7 +119,7 @@ class Columns(Layout):
         unknown: stands in the place of tags that are unknown.
     """
 
-    separator = re.compile(rf"{_BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
+    separator = re.compile(rf"{BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
 
     def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
         self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, roles.forms
@@ -190,71 +177,6 @@ def is_tag(cell: str) -> bool:
         return forms_of([cell]) != (TYPES_ALONE,)
     except ValueError:
         return False
-
-
-class Universal(Layout):
-    """CoNLL-U: ten columns between tabs, comments, and rows of several words or of no word, which are left out.
-
-    Args:
-        column: that has the tags, or ``misc:`` and the name of a value in the last column, where O stands for none;
-            words alone are read if it is not given.
-        unknown: stands in the place of tags that are unknown.
-    """
-
-    separator = re.compile(f"{_BLANK_LINE}|#.*")  # comments precede the words of a sentence
-
-    def __init__(self, column: str | None = None, unknown: str | None = None) -> None:
-        prefix, _, key = (column or "").partition(":")
-        if column is not None and column not in _UNIVERSAL and not (prefix == "misc" and key):
-            raise ValueError(f"column must be {universal_columns()}, or misc:NER for instance, got {column!r}")
-        self._column, self._unknown, self._key = column, unknown, key
-
-    def __str__(self) -> str:
-        return f"CoNLL-U, words with tags of {self._column}" if self._column else "CoNLL-U, words alone"
-
-    def parse(self, line: str) -> Token | int:
-        """The form of a word and its tag."""
-        if line.startswith("#"):
-            return DOCUMENT if line[1:].split()[:1] == ["newdoc"] else SEPARATOR
-        row = universal_row(line)
-        if not row:
-            return SEPARATOR
-        if not row[0].isdigit():
-            return SKIPPED
-        if self._column is None:
-            return Token(row[_WORD])
-        if self._key:
-            values = dict(value.partition("=")[::2] for value in row[-1].split("|"))
-            return Token(row[_WORD], (), values.get(self._key, "O"))
-        tag = row[_UNIVERSAL[self._column]]
-        if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
-            others = ", ".join(name for name in _UNIVERSAL if name != self._column)
-            raise ValueError(
-                f"the word {row[_WORD][:40]!r} has no {self._column}: choose another column ({others}), or give "
-                "--unknown _ if some words have one"
-            )
-        return Token(row[_WORD], (), tag)
-
-
-def universal_row(line: str) -> list[str]:
-    """The ten columns of a row of CoNLL-U; none of a blank line.
-
-    Raises:
-        ValueError: something else.
-    """
-    row = cells(line)
-    if row and (len(row) != UNIVERSAL_COLUMNS or IDENTIFIER.fullmatch(row[0]) is None):
-        raise ValueError(
-            f"expected a row of CoNLL-U: {UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
-            f"got {len(row)} from {row[0][:40]!r}"
-        )
-    return row
-
-
-def universal_columns() -> str:
-    """The names of the columns of CoNLL-U that a tagger can learn."""
-    *names, last = get_args(UniversalColumn)
-    return f"{', '.join(names)} or {last}"
 
 
 def is_blank(line: str) -> bool:
