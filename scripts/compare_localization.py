@@ -10,8 +10,6 @@ Solvers are written as for structsmooth compare. Hyperparameters of the default 
 the objective of one class, sheep, with one seed.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -64,11 +62,7 @@ def columns(options: Namespace) -> Iterator[tuple[str, Callable[[int], tuple[Pro
         def measure(w: Tensor, fitted: Any = fitted, held_out: HeldOut = held_out) -> dict[str, float]:
             return held_out.measure(fitted, w)[0]
 
-        yield f"{options.head}-{label}", partial(_same_for_all_seeds, problem, measure)
-
-
-def _same_for_all_seeds(problem: Problem, measure: Measure, seed: int) -> tuple[Problem, Measure]:
-    return problem, measure
+        yield f"{options.head}-{label}", lambda seed, pair=(problem, measure): pair
 
 
 @command(

@@ -75,7 +75,7 @@ class Document:
     def tagged(
         self, split: Callable[[str], Sequence[str]], misaligned: list[str]
     ) -> Iterator[tuple[Sentence, list[int]]]:
-        """Its lines as sentences, with BIO tags if it is annotated, and where their tokens start.
+        """The lines of the text as sentences, with BIO tags if it is annotated, and where their tokens start.
 
         Args:
             split: the words of a line, where the document has no tokens.
