@@ -85,9 +85,10 @@ def pair_marginals(
     states: int,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
+    allowed: Sequence[Tensor] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Probabilities of the labels [T, S] of each sequence, and of pairs of neighbouring labels [T - 1, S, S]."""
-    for chain in _chains(sequences, weights, states, mask, transition_scale):
+    for chain in _chains(sequences, weights, states, mask, transition_scale, allowed):
         for nodes, edges, length in zip(*chain.marginals(), chain.lengths.tolist(), strict=True):
             yield nodes[:length], edges[: length - 1]
 

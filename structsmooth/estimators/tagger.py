@@ -227,6 +227,8 @@ class SequenceTagger(TaggerWeights):
 
     def _masks(self, sentences: Sequence[Any], allowed: Allowed) -> list[Tensor]:
         """Which tags the tokens of each sentence that is not empty may have."""
+        if isinstance(allowed, str) or not isinstance(allowed, Sequence):
+            raise TypeError(f"allowed must be a list with an entry for each sentence, got {allowed!r}")
         if len(allowed) != len(sentences):
             raise ValueError(f"allowed must have an entry for each of {len(sentences)} sentences, got {len(allowed)}")
         sizes = [(length(sentence), sets) for sentence, sets in zip(sentences, allowed, strict=True)]

@@ -56,7 +56,7 @@ def brat_documents(
 
 
 def annotation_lines(texts: Iterable[tuple[int, str, Sequence[Span]]]) -> Iterator[str]:
-    """Lines of annotations, of places where texts begin in a file, the texts, and their spans.
+    """Lines of annotations without their ends, of places where texts begin in a file, the texts, and their spans.
 
     Raises:
         ValueError: labels that brat cannot have.
@@ -67,7 +67,7 @@ def annotation_lines(texts: Iterable[tuple[int, str, Sequence[Span]]]) -> Iterat
             number += 1
             if not label or any(character.isspace() or character == ";" for character in label):
                 raise ValueError(f"brat has no labels with blanks, such as {label[:40]!r}: write lines of JSON")
-            yield f"T{number}\t{label} {begin + start} {begin + end}\t{text[start:end]}\n"
+            yield f"T{number}\t{label} {begin + start} {begin + end}\t{text[start:end]}"
 
 
 def _entities(line: str, content: str, place: str) -> Iterator[Span]:
@@ -75,7 +75,7 @@ def _entities(line: str, content: str, place: str) -> Iterator[Span]:
     if not line.startswith("T"):
         return
     try:
-        _, where, covered = line.split("\t")
+        _, where, covered = line.split("\t", 2)
         label, *offsets = where.replace(";", " ").split(" ")
         start, end = int(offsets[0]), int(offsets[-1])  # of all fragments, if there are several
     except ValueError:

@@ -200,6 +200,6 @@ def _loaded(text: str, name: str, number: int) -> Any:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            half = f"\\u{ord(error.object[error.start]):04x}"
-            raise ValueError(f"{name}:{number}: {half} is half of a character (a lone surrogate): take it out") from None
+            half = f"\\u{ord(error.object[error.start]):04x} is half of a character (a lone surrogate)"
+            raise ValueError(f"{name}:{number}: {half}: take it out") from None
     return value

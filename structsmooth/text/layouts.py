@@ -38,26 +38,34 @@ class Roles:
         count: how many there are.
         word: the column with the words.
         tag: the one with the tags; ``None`` in files without: then all columns behind the words are features.
-        numbers: how many columns in front of all others number sentences and the words in them.
-        ranges: whether ``1-2`` in the last of these stands for several words, as in CoNLL-U; else it is the second word
-            of the first sentence, as in WebAnno.
+        front: how many columns in front of all others number sentences and words, or have offsets.
+        numbers: the one that numbers words, counted from 1; 0 if there is none.
+        ranges: whether ``1-2`` there stands for several words, as in CoNLL-U; else it is the second word of the first
+            sentence, as in WebAnno.
+        bare: whether other columns between words and tags are left out.
         forms: of the tags.
         header: the cells of a row with the names of the columns.
         known: tags that tell words from comments, in files where a number sign may begin a comment.
+        tabbed: whether tabs separate the columns.
     """
 
     count: int
     word: int = 0
     tag: int | None = None
+    front: int = 0
     numbers: int = 0
     ranges: bool = True
+    bare: bool = False
     forms: tuple[Form, ...] = FORMS
     header: tuple[str, ...] = ()
     known: frozenset[str] | None = None
+    tabbed: bool = False
 
     @property
     def features(self) -> slice:
         """The columns that are features of the words."""
+        if self.bare:
+            return slice(0)
         if self.tag is None:
             return slice(self.word + 1, self.count)
         return slice(min(self.word, self.tag) + 1, max(self.word, self.tag))
@@ -67,8 +75,8 @@ class Roles:
         mark = row[0].strip("#") == ""
         if len(row) != self.count:
             return mark or len(row) > 1 or row[0].startswith("##")
-        if self.numbers or self.tag is None:
-            return self.numbers > 0
+        if self.front or self.tag is None:
+            return self.front > 0
         return mark and row[self.tag] not in known and (plain or not is_tag(row[self.tag]))
 
     def __str__(self) -> str:
@@ -76,9 +84,8 @@ class Roles:
         parts = ["a word in each line"] if self.count == 1 else [f"{self.count} columns", f"words in {self.word + 1}"]
         parts += [f"features in {_listed(used)}"] if used else []
         parts += [f"tags in {self.tag + 1}"] if self.tag is not None else []
-        left = sorted(set(range(self.numbers, self.count)) - {self.word, self.tag, *used})
+        left = sorted(set(range(self.count)) - {self.word, self.tag, self.numbers - 1, *used})
         parts += [f"numbers of words in {self.numbers}"] if self.numbers else []
-        left = [*range(self.numbers - 1), *left]
         parts += [f"{_listed(left)} left out"] if left else []
         parts += ["comments left out"] if self.known is not None else []
         return ", ".join([*parts, *(["a header"] if self.header else [])])
@@ -123,7 +130,7 @@ class Columns(Layout):
 
     def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
         self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, roles.forms
-        self._features = roles.features
+        self._features, self.between = roles.features, "\t" if roles.tabbed else None
 
     def __str__(self) -> str:
         return str(self._roles)
@@ -148,9 +155,9 @@ class Columns(Layout):
         if roles.header and roles.header == tuple(row):
             return SKIPPED
         if roles.numbers and not (number := row[roles.numbers - 1]).isdecimal():
-            if IDENTIFIER.fullmatch(number) is None:
+            if (found := NUMBER.fullmatch(number)) is None:
                 raise ValueError(f"expected the number of a word in column {roles.numbers}, got {number[:40]!r}")
-            if roles.ranges:
+            if roles.ranges and found[2]:
                 return SKIPPED
         if roles.tag is not None:
             self._check(row[roles.tag])
@@ -221,6 +228,8 @@ def write_conll(
 
 
 def separator_of(sentences: Sequence[Sentence]) -> str:
-    """What can separate the columns of some sentences: a space, or a tab where a cell has a space."""
+    """What separates the columns of some sentences: a space, or a tab where the file has tabs or a cell has a space."""
+    if isinstance(sentences, Corpus) and sentences.separator is not None:
+        return sentences.separator
     tokens = Corpus.of(sentences).distinct
     return "\t" if any(" " in cell for word, columns, _ in tokens for cell in (word, *columns)) else " "

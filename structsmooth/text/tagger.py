@@ -92,8 +92,13 @@ class Tags:
         Raises:
             ValueError: another number of tokens, or a token without a tag that the training data had.
         """
+        if isinstance(sets, str) or not isinstance(sets, Sequence):
+            raise TypeError(f"allowed must be a list with a set of tags, or None, for each token, got {sets!r}")
         if len(sets) != length:
             raise ValueError(f"allowed must have an entry for each of {length} tokens, got {len(sets)}")
+        for token, kept in enumerate(sets):
+            if isinstance(kept, str) or not isinstance(kept, Collection | None):
+                raise TypeError(f"allowed must have a set of tags or None for token {token}, got {kept!r}")
         found = torch.tensor([[kept is None or name in kept for name in self.names] for kept in sets])
         for token in (~found.any(1)).nonzero().flatten().tolist():
             raise ValueError(f"allowed has no tag of the training data for token {token}, got {sets[token]}")
@@ -222,11 +227,16 @@ class Tagger:
         return label_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
 
     def spans(
-        self, sequences: Sequences, weights: Tensor, taggings: Iterable[Sequence[str]]
+        self,
+        sequences: Sequences,
+        weights: Tensor,
+        taggings: Iterable[Sequence[str]],
+        allowed: Sequence[Tensor] | None = None,
     ) -> list[list[ProbableEntity]]:
-        """The entities of a tagging of each sentence, with their probabilities."""
+        """The entities of a tagging of each sentence, with their probabilities among the taggings that are allowed."""
         probabilities = EntityProbabilities(list(map(str, self.tags.names)))
-        marginals = pair_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+        states, mask = len(self.tags.names), self.tags.mask
+        marginals = pair_marginals(sequences, weights, states, mask, self.transition_scale, allowed)
         return [
             probabilities.of(tags, nodes.numpy(), edges.numpy())
             for tags, (nodes, edges) in zip(taggings, marginals, strict=True)

@@ -3,9 +3,8 @@
 import json
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Literal, TextIO
 
 import numpy as np
@@ -39,6 +38,12 @@ class TextSentence(Sentence):
 
     text: str = ""
     starts: Sequence[int] = ()
+
+    @property
+    def line(self) -> str:
+        """The line of the text that the sentence is."""
+        begin = self.text.rfind("\n", 0, self.starts[0]) + 1
+        return self.text[begin:].partition("\n")[0]
 
     @property
     def places(self) -> list[tuple[int, int]]:
@@ -126,15 +131,18 @@ class TextCorpus(Corpus):
         """
         assert self.documents is not None
         spans: list[list[tuple[Span, float]]] = [[] for _ in self.texts]
-        for document, sentence, entities in zip(self.documents.tolist(), self, found, strict=True):
-            places = sentence.places
-            spans[document] += [(Span(places[e.start][0], places[e.end - 1][1], e.label), e.probability) for e in entities]
+        for number, entities in enumerate(found):
+            places = self._sentence(number).places
+            spans[int(self.documents[number])] += [
+                (Span(places[start][0], places[end - 1][1], label), probability)
+                for start, end, label, probability in entities
+            ]
         answers = zip(self.texts, spans, strict=True)
         if self.kind == "brat":
-            shifted = ((text.source, text.text, [span for span, _ in own]) for text, own in answers)
-            stream.writelines(annotation_lines(shifted))
+            shifted = ((text.source, text.text, [span for span, _ in listed]) for text, listed in answers)
+            stream.writelines(f"{line}\n" for line in annotation_lines(shifted))
             return
-        lines = (json.dumps(_answer(text, own), ensure_ascii=False) for text, own in answers)
+        lines = (json.dumps(_answer(text, listed), ensure_ascii=False) for text, listed in answers)
         if self.kind == "json list":
             stream.write("[" + ",\n".join(lines) + "]\n")
         else:

@@ -102,15 +102,14 @@ class Treebank(Corpus):
 def universal_lines(words: Sequence[str], text: str = "", starts: Sequence[int] = ()) -> Iterator[str]:
     """The lines of a sentence of bare words, with a blank one behind them.
 
-    A text, in which the words have their starts, is told in a comment, and what blanks it has, in the last column.
+    A text is told in a comment; where words start in it tells, in the last column, behind which ones there is no blank.
     """
     if text:
         yield f"# text = {text}"
-    ends = [start + len(word) for start, word in zip(starts, words, strict=bool(starts))]
-    touching = [end == start for end, start in zip(ends, starts[1:], strict=False)]
+    followed = set(starts)
     for number, word in enumerate(words, 1):
-        misc = "SpaceAfter=No" if number <= len(touching) and touching[number - 1] else _UNANNOTATED
-        yield "\t".join([str(number), word, *[_UNANNOTATED] * 7, misc])
+        touches = bool(starts) and starts[number - 1] + len(word) in followed
+        yield "\t".join([str(number), word, *[_UNANNOTATED] * 7, "SpaceAfter=No" if touches else _UNANNOTATED])
     yield ""
 
 

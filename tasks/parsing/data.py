@@ -8,8 +8,10 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from structsmooth.tasks.base import known
-from structsmooth.text.conll import HIDDEN, MOST_HIDDEN, read_text, source_name
-from structsmooth.text.layouts import cells, is_blank, universal_row
+from structsmooth.text.conll import HIDDEN, MOST_HIDDEN
+from structsmooth.text.layouts import cells, is_blank
+from structsmooth.text.lines import read_text, source_name
+from structsmooth.text.universal import universal_row
 
 _FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 1, 3, 4, 6, 7
 _UNKNOWN = "_"

@@ -1,6 +1,5 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +23,9 @@ from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
 from structsmooth.text.forms import Reading
+from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs, with_inputs
-from structsmooth.text.json_forms import AnnotatedCorpus
-from structsmooth.text.layouts import Universal, separator_of, write_conll
+from structsmooth.text.layouts import separator_of, write_conll
 from structsmooth.text.schemes import (
     DASHED,
     FORMS,
@@ -40,13 +39,17 @@ from structsmooth.text.schemes import (
     labels_of,
     names_of,
     scheme_of,
+    split_tag,
     tag_pairs,
     tags_of,
     well_formed,
 )
 from structsmooth.text.scores import TagScores, entity_scores
+from structsmooth.text.splitter import Splitter
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
+from structsmooth.text.texts import TextCorpus, TextSentence
+from structsmooth.text.universal import Treebank, Universal, universal_lines, write_column
 
 Scheme = Literal[TagScheme, "plain"]
 """A scheme of tags of entities, or plain tags, which are taken as they are."""
@@ -86,6 +89,10 @@ class FittedTagging(FittedTask):
             return self.inputs.read(path, self.tags, self.task.reading)
         return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
 
+    def read_text(self, path: str | TextIO) -> Corpus:
+        """Sentences of lines of text, whatever they look like."""
+        return self.inputs.read(path, self.tags, self.task.reading, is_text=True)
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
 
@@ -112,8 +119,42 @@ class FittedTagging(FittedTask):
         return problem
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
-        """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain."""
-        return self._tagger.best(self._sequences(examples), weights, k)
+        """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain.
+
+        They keep to the tags that sentences allow.
+
+        Raises:
+            ValueError: a sentence that has no allowed tagging.
+        """
+        found = self._tagger.best(self._sequences(examples), weights, k, self._allowed(examples))
+        if [] in found:
+            raise ValueError(f"sentence {found.index([]) + 1} has no tagging that is well-formed and allowed")
+        return found
+
+    def restricted(self, examples: Sequence[Sentence], gazetteer: str) -> Corpus:
+        """Sentences that allow the phrases of a file to be entities of their types alone, unless they say otherwise.
+
+        Raises:
+            ValueError: a file of another form, types that the tagger does not know, or tags that are no entities.
+        """
+        if self._scheme is None:
+            raise ValueError("--gazetteer: plain tags have no entities")
+        scheme, known = self._scheme, Gazetteer.read(gazetteer, Splitter(self.inputs.clitics), self.task.encoding)
+        types = {split_tag(tag, forms_of(self.tags)[0]).type for tag in self.tags} - {""}
+        if others := known.types - types:
+            listed = f"{', '.join(sorted(others))}: expected some of {', '.join(sorted(types))}"
+            raise ValueError(f"{gazetteer}: types that the tagger does not know, {listed}")
+        allowed = [sentence.allowed or known.allowed(sentence.words, self.tags, scheme) for sentence in examples]
+        return replace(Corpus.of(examples), allowed=allowed)
+
+    def _allowed(self, examples: Sequence[Sentence]) -> list[Tensor] | None:
+        """Which tags each token may have, bool [T, S] for each sentence; ``None`` if all may have all."""
+        if isinstance(examples, Corpus) and examples.allowed is None:
+            return None
+        pairs = [(sentence.allowed, len(sentence)) for sentence in examples]
+        if not any(sets for sets, _ in pairs):
+            return None
+        return [self._tagger.tags.allowed(sets or [None] * length, length) for sets, length in pairs]
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
         """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
@@ -153,18 +194,42 @@ class FittedTagging(FittedTask):
     def write_answers(
         self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO
     ) -> None:
-        """As :meth:`write`; lines of JSON come back as such, with spans and how probable they are.
+        """Write predictions in the form in which the sentences came.
+
+        JSON and files of brat get spans, those of JSON with their probabilities; CoNLL-U gets another column, and so
+        does text, if training files were CoNLL-U. All else, and several alternatives of CoNLL-U, is columns.
 
         Raises:
-            ValueError: alternatives for lines of JSON, or tags that are no entities.
+            ValueError: alternatives for texts with spans, or tags that are no entities.
         """
-        if not isinstance(examples, AnnotatedCorpus):
+        alternatives = any(len(ranked) > 1 for ranked in predictions)
+        best = [ranked[0][1] for ranked in predictions]
+        if isinstance(examples, TextCorpus) and examples.kind != "text":
+            if self._scheme is None or alternatives:
+                raise ValueError("texts get spans of entities, the best alone: for others, give --json")
+            allowed = self._allowed(examples)
+            examples.write_spans(self._tagger.spans(self._sequences(examples), weights, best, allowed), stream)
+        elif isinstance(examples, Treebank) and not alternatives:
+            examples.write(self._universal_column, best, stream)
+        elif isinstance(examples, TextCorpus) and self.task.reads_universal and not alternatives:
+            lines = (line for s in examples for line in universal_lines(s.words, s.line, s.starts))
+            write_column(lines, self._universal_column, best, stream)
+        else:
             self.write(examples, predictions, stream)
-            return
-        if self._scheme is None or any(len(ranked) > 1 for ranked in predictions):
-            raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
-        spans = self._tagger.spans(self._sequences(examples), weights, [ranked[0][1] for ranked in predictions])
-        stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in examples.answers(spans))
+
+    @property
+    def _universal_column(self) -> str:
+        """The column of CoNLL-U that predicted tags go to."""
+        if self.task.reads_universal and self.task.column is not None:
+            return self.task.column
+        return "misc:Tag" if self._scheme is None else f"misc:{type(self.task).__name__}"
+
+    def input_to_json(self, example: Sentence) -> dict[str, Any]:
+        """The tokens, and of a sentence of a text also the text and the offsets of the tokens in it."""
+        values = super().input_to_json(example)
+        if not isinstance(example, TextSentence):
+            return values
+        return {"text": example.text, **values, "offsets": [list(place) for place in example.places]}
 
     def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""
@@ -238,10 +303,12 @@ class Tagging(Task):
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
         column: files are CoNLL-U, and this column has the tags, which are plain: upos, xpos, feats or deprel; or its
-            last column has tags of entities, as in misc:NER. Attributes are those of words alone.
+            last column has tags of entities, as in misc:NER. Attributes are those of words alone. In other files, the
+            number of the column of the tags.
         word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
         tag_column: the column of the tags, likewise.
         encoding: of the files, such as latin-1; UTF-8 if it is not given.
+        names: of the tags, where files of JSON have their numbers, in order and separated by commas.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
@@ -260,6 +327,7 @@ class Tagging(Task):
     word_column: int | None = None
     tag_column: int | None = None
     encoding: str | None = None
+    names: str | None = None
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
@@ -276,8 +344,9 @@ class Tagging(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = Universal(self.column)  # which refuses others
-        if self.column is not None and self.plain and self.scheme not in (None, "plain"):
+        if self.reads_universal:
+            _ = Universal(self.column)  # which refuses others
+        if self.reads_universal and self.plain and self.scheme not in (None, "plain"):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
@@ -290,7 +359,13 @@ class Tagging(Task):
     @property
     def plain(self) -> bool:
         """Whether tags are taken as they are."""
-        return self.scheme == "plain" or (self.column is not None and not self.column.startswith("misc:"))
+        plain = self.column is not None and self.reads_universal and not self.column.startswith("misc:")
+        return plain or self.scheme == "plain"
+
+    @property
+    def reads_universal(self) -> bool:
+        """Whether files are CoNLL-U: ``column`` names one of its columns."""
+        return self.column is not None and not self.column.isdecimal()
 
     @property
     @abstractmethod
@@ -303,9 +378,9 @@ class Tagging(Task):
             path,
             tagged=split != "predict",
             plain=self.plain,
-            column=self.column,
+            column=self.column if self.reads_universal else None,
             unknown=self.unknown,
-            reading=self.reading,
+            reading=self._reading_of_training,
             share=share,
         )
         if split != "predict" and share is None and self.scheme is None and not self.plain:
@@ -319,7 +394,13 @@ class Tagging(Task):
     @property
     def reading(self) -> Reading:
         """The columns and the encoding of files, where the user has chosen them."""
-        return Reading(self.word_column, self.tag_column, self.encoding)
+        return Reading(self.word_column, self.tag_column, self.encoding, self.names)
+
+    @property
+    def _reading_of_training(self) -> Reading:
+        """The same for files whose tags are needed."""
+        chosen = self.column is not None and not self.reads_universal
+        return replace(self.reading, tag_column=int(self.column or 0)) if chosen else self.reading
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""

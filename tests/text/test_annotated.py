@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from structsmooth.cli import main
 from structsmooth.tasks import NER
 from structsmooth.tasks.trained import train as trained
-from structsmooth.text.annotated import Form, document_of, read_documents, write_documents
+from structsmooth.text.annotated import Form, read_documents, write_documents
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.documents import Document, Span
+from structsmooth.text.json_forms import document_of
 from structsmooth.text.splitter import Splitter
 
 TEXT = "Ada met Bo."

@@ -13,10 +13,11 @@ from structsmooth.tasks import NER, Parsing
 from structsmooth.tasks.alignment.data import read_pairs
 from structsmooth.tasks.parsing.data import read_trees
 from structsmooth.tasks.trained import TrainedModel, train
-from structsmooth.text.conll import read_corpus, read_text
+from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs
+from structsmooth.text.lines import read_text
 
 ADA = [(["Ada", "met", "Bo"], ["B-PER", "O", "B-PER"]), (["she", "left"], ["O", "O"])]
 PLAIN = "Ada B-PER\nmet O\nBo B-PER\n\nshe O\nleft O\n"
@@ -67,7 +68,7 @@ def test_encodings(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ValueError, match=r":1: byte 0xeb is not utf-8; give the encoding .* --encoding latin-1"):
             read_corpus(path)
     for given in (encoding, None) if encoding == "utf-16" else (encoding,):
-        monkeypatch.setattr("structsmooth.text.conll._BLOCK", 7)
+        monkeypatch.setattr("structsmooth.text.lines._BLOCK", 7)
         assert read_corpus(path, reading=Reading(encoding=given))[0].words == ["Zoë", "met", "Bo"]
     assert next(iter(read_text(path, encoding))) == "Zoë B-PER"
     with pytest.raises(ValueError, match=r"data\.txt:1: byte .* is not ascii"):
