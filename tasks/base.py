@@ -112,6 +112,10 @@ class Task(ABC):
         shard = process_share(len(examples))
         return self.fit(examples), [examples[i] for i in shard]
 
+    def summary_of(self, examples: Sequence[Any]) -> str:
+        """What labelled examples have, in a line that is shown before training; here nothing."""
+        return ""
+
     def texts(self, examples: Sequence[Any]) -> Sequence[int] | None:
         """The number of the text, or other group, of each example, which cross-validation keeps whole.
 

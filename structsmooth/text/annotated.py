@@ -17,7 +17,7 @@ from structsmooth.text.json_forms import json_documents
 from structsmooth.text.lines import begun, blocks, decoded_lines, read_text
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import TextSentence
-from structsmooth.text.universal import universal_lines, universal_row, write_column
+from structsmooth.text.universal import sentence_lines, universal_row, write_column
 
 Form = Literal["jsonl", "conll", "conllu", "brat"]
 """The forms in which documents can be written."""
@@ -115,7 +115,7 @@ def _as_columns(sentences: Sequence[TextSentence]) -> str:
 
 
 def _as_universal(sentences: Sequence[TextSentence]) -> str:
-    lines = (line for s in sentences for line in universal_lines(s.words, s.line.replace("\r", " "), s.starts))
+    lines = (line for s in sentences for line in sentence_lines(s.words, s.line.replace("\r", " "), s.starts))
     stream = StringIO()
     write_column(lines, _ENTITIES, (sentence.tags or () for sentence in sentences), stream)
     return stream.getvalue()

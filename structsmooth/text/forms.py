@@ -224,8 +224,8 @@ class Sample:
         repeated = any(before == cell for before, cell in pairwise(given)) or len(given) < len(cells)
         if given and (again or repeated) and all(map(_SENTENCE_NUMBER.fullmatch, given)):
             raise ValueError(
-                f"{self.name}: numbers in front of the words begin anew without a blank line before them: put such "
-                "lines between sentences, or choose columns by --word-column and --tag-column"
+                f"{self.name}: numbers in front of the words begin anew, or change, without a blank line before them: "
+                "put such lines between sentences, or choose columns by --word-column and --tag-column"
             )
 
     def _tags_behind_numbers(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> list[int]:

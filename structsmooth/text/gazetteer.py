@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
+from structsmooth.text.corpus import Corpus
 from structsmooth.text.lines import Source, read_text, source_name
 from structsmooth.text.schemes import Entity, TagScheme, entity_tags, forms_of, goes_on, split_tag
 from structsmooth.text.splitter import Splitter
@@ -48,10 +50,17 @@ class Gazetteer:
             raise ValueError(f"{name}: no phrases")
         return cls(phrases)
 
-    @property
-    def types(self) -> set[str]:
-        """All types of its phrases."""
-        return set().union(*self._types.values())
+    def restricted(self, corpus: Corpus, tags: Sequence[str], scheme: TagScheme) -> Corpus:
+        """A corpus whose sentences have :meth:`allowed` tags, unless they say what they allow.
+
+        Raises:
+            ValueError: types that no tag has.
+        """
+        types = {split_tag(tag, forms_of(tags)[0]).type for tag in tags} - {""}
+        if others := set[str]().union(*self._types.values()) - types:
+            listed = f"{', '.join(sorted(others))}: expected some of {', '.join(sorted(types))}"
+            raise ValueError(f"the gazetteer has types that the tagger does not know, {listed}")
+        return replace(corpus, allowed=[s.allowed or self.allowed(s.words, tags, scheme) for s in corpus])
 
     def allowed(self, words: Sequence[str], tags: Sequence[str], scheme: TagScheme) -> list[Collection[str] | None]:
         """The tags that each word of a sentence may have, ``None`` for all.

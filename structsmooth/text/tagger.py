@@ -104,6 +104,11 @@ class Tags:
             raise ValueError(f"allowed has no tag of the training data for token {token}, got {sets[token]}")
         return found
 
+    def masks(self, sets: Sequence[Sequence[Collection[Tag] | None] | None], lengths: Sequence[int]) -> list[Tensor]:
+        """What :meth:`allowed` gives for each of some sentences, of which some may allow all tags."""
+        pairs = zip(sets, lengths, strict=True)
+        return [self.allowed([None] * length if kept is None else kept, length) for kept, length in pairs]
+
     def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
         """The mask for training on sentences of these states, [tokens], and lengths, [n].
 

@@ -14,6 +14,7 @@ from structsmooth.text.brat import annotation_lines
 from structsmooth.text.corpus import Allowed, Corpus, Sentence, Token
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.probabilities import ProbableEntity
+from structsmooth.text.universal import sentence_lines
 
 Kind = Literal["text", "json lines", "json list", "brat"]
 """The forms of files of texts."""
@@ -122,6 +123,12 @@ class TextCorpus(Corpus):
         text = self.texts[int(self.documents[index])].text
         starts = self.starts[self.offsets[index] : self.offsets[index + 1]].tolist()
         return TextSentence(**vars(super()._sentence(index)), text=text, starts=starts)
+
+    def universal_lines(self) -> Iterable[str]:
+        """The lines of CoNLL-U of all sentences, with the text of each and words alone."""
+        return (
+            line for s in map(self._sentence, range(len(self))) for line in sentence_lines(s.words, s.line, s.starts)
+        )
 
     def write_spans(self, found: Sequence[Sequence[ProbableEntity]], stream: TextIO) -> None:
         """Write what the file says with these entities of each sentence in place of its spans.

@@ -1,7 +1,7 @@
 """CoNLL-U: its rows and columns, and treebanks whose lines come back as they were."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, TextIO, get_args
@@ -94,12 +94,12 @@ class Treebank(Corpus):
 
     content: str = ""
 
-    def write(self, column: str, tags: Iterable[Sequence[str]], stream: TextIO) -> None:
-        """Write the file with other tags in a column, such as upos or misc:NER, and all else as it was."""
-        write_column(self.content[:-1].split("\n"), column, tags, stream)
+    def universal_lines(self) -> Iterable[str]:
+        """All lines of the file as they were."""
+        return self.content[:-1].split("\n")
 
 
-def universal_lines(words: Sequence[str], text: str = "", starts: Sequence[int] = ()) -> Iterator[str]:
+def sentence_lines(words: Sequence[str], text: str = "", starts: Sequence[int] = ()) -> Iterator[str]:
     """The lines of a sentence of bare words, with a blank one behind them.
 
     A text is told in a comment; where words start in it tells, in the last column, behind which ones there is no blank.
@@ -113,17 +113,25 @@ def universal_lines(words: Sequence[str], text: str = "", starts: Sequence[int] 
     yield ""
 
 
+def rewritten(lines: Iterable[str], change: Callable[[list[str]], None]) -> Iterator[str]:
+    """Lines of CoNLL-U in which the rows of words have been changed, and all else is as it was."""
+    for line in lines:
+        row = line.split("\t")
+        if len(row) == UNIVERSAL_COLUMNS and row[0].strip().isdigit():
+            change(row)
+        yield "\t".join(row)
+
+
 def write_column(lines: Iterable[str], column: str, tags: Iterable[Sequence[str]], stream: TextIO) -> None:
     """Write lines of CoNLL-U with the tags of their words, sentence by sentence, in a column."""
     found, key = chain.from_iterable(tags), key_of(column)
-    for line in lines:
-        row = line.split("\t")
-        if row[0].strip().isdigit() and len(row) == UNIVERSAL_COLUMNS:
-            if key:
-                row[_MISC] = _with_value(row[_MISC], key, next(found))
-            else:
-                row[_PLACES[column]] = next(found)
-        stream.write("\t".join(row) + "\n")
+
+    def change(row: list[str]) -> None:
+        tag = next(found)
+        place, cell = (_MISC, _with_value(row[_MISC], key, tag)) if key else (_PLACES[column], tag)
+        row[place] = cell
+
+    stream.writelines(f"{line}\n" for line in rewritten(lines, change))
 
 
 def key_of(column: str) -> str:

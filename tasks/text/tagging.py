@@ -13,19 +13,21 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
-from structsmooth.problems import Problem, SparseChainProblem
+from structsmooth.problems import Problem
 from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, process_share
-from structsmooth.tasks.chains import transition_matrix, write_scores
+from structsmooth.tasks.chains import transition_matrix
+from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
+from structsmooth.text.findings import Contents
 from structsmooth.text.forms import Reading
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs, with_inputs
-from structsmooth.text.layouts import separator_of, write_conll
+from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import (
     DASHED,
     FORMS,
@@ -39,7 +41,6 @@ from structsmooth.text.schemes import (
     labels_of,
     names_of,
     scheme_of,
-    split_tag,
     tag_pairs,
     tags_of,
     well_formed,
@@ -48,8 +49,8 @@ from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
-from structsmooth.text.texts import TextCorpus, TextSentence
-from structsmooth.text.universal import Treebank, Universal, universal_lines, write_column
+from structsmooth.text.texts import TextSentence
+from structsmooth.text.universal import Universal
 
 Scheme = Literal[TagScheme, "plain"]
 """A scheme of tags of entities, or plain tags, which are taken as they are."""
@@ -111,13 +112,6 @@ class FittedTagging(FittedTask):
         constrained = self.task.train_constrained
         return self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
 
-    def complete_problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
-        """The same for sentences whose tags are all known."""
-        problem = self.problem(examples)
-        if not isinstance(problem, SparseChainProblem):
-            raise ValueError(f"some tags are unknown, {self.task.unknown}")
-        return problem
-
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain.
 
@@ -139,22 +133,15 @@ class FittedTagging(FittedTask):
         """
         if self._scheme is None:
             raise ValueError("--gazetteer: plain tags have no entities")
-        scheme, known = self._scheme, Gazetteer.read(gazetteer, Splitter(self.inputs.clitics), self.task.encoding)
-        types = {split_tag(tag, forms_of(self.tags)[0]).type for tag in self.tags} - {""}
-        if others := known.types - types:
-            listed = f"{', '.join(sorted(others))}: expected some of {', '.join(sorted(types))}"
-            raise ValueError(f"{gazetteer}: types that the tagger does not know, {listed}")
-        allowed = [sentence.allowed or known.allowed(sentence.words, self.tags, scheme) for sentence in examples]
-        return replace(Corpus.of(examples), allowed=allowed)
+        known = Gazetteer.read(gazetteer, Splitter(self.inputs.clitics), self.task.encoding)
+        return known.restricted(Corpus.of(examples), self.tags, self._scheme)
 
     def _allowed(self, examples: Sequence[Sentence]) -> list[Tensor] | None:
         """Which tags each token may have, bool [T, S] for each sentence; ``None`` if all may have all."""
         if isinstance(examples, Corpus) and examples.allowed is None:
             return None
-        pairs = [(sentence.allowed, len(sentence)) for sentence in examples]
-        if not any(sets for sets, _ in pairs):
-            return None
-        return [self._tagger.tags.allowed(sets or [None] * length, length) for sets, length in pairs]
+        sets = [sentence.allowed for sentence in examples]
+        return self._tagger.tags.masks(sets, list(map(len, examples))) if any(sets) else None
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
         """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
@@ -179,17 +166,8 @@ class FittedTagging(FittedTask):
         return Counter(found[i] for i in numbers.tolist() if found[i] not in (*self.tags, task.unknown))
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
-        """Column file: after the columns that were read, a column for each alternative, the best one first.
-
-        Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
-        fewer possible taggings gets fewer columns.
-        """
-        separator = "\t" if any(" " in tag for tag in self.tags) else separator_of(examples)
-        for sentence, ranked in zip(examples, predictions, strict=True):
-            write_scores(ranked, stream)
-            *others, last = [tags for _, tags in ranked]
-            gold = [] if sentence.tags is None else [sentence.tags]
-            write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream, separator)
+        """Column file: after the columns that were read, a column for each alternative, the best one first."""
+        write_columns(examples, predictions, self.tags, stream)
 
     def write_answers(
         self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO
@@ -202,27 +180,14 @@ class FittedTagging(FittedTask):
         Raises:
             ValueError: alternatives for texts with spans, or tags that are no entities.
         """
-        alternatives = any(len(ranked) > 1 for ranked in predictions)
-        best = [ranked[0][1] for ranked in predictions]
-        if isinstance(examples, TextCorpus) and examples.kind != "text":
-            if self._scheme is None or alternatives:
-                raise ValueError("texts get spans of entities, the best alone: for others, give --json")
-            allowed = self._allowed(examples)
-            examples.write_spans(self._tagger.spans(self._sequences(examples), weights, best, allowed), stream)
-        elif isinstance(examples, Treebank) and not alternatives:
-            examples.write(self._universal_column, best, stream)
-        elif isinstance(examples, TextCorpus) and self.task.reads_universal and not alternatives:
-            lines = (line for s in examples for line in universal_lines(s.words, s.line, s.starts))
-            write_column(lines, self._universal_column, best, stream)
-        else:
-            self.write(examples, predictions, stream)
 
-    @property
-    def _universal_column(self) -> str:
-        """The column of CoNLL-U that predicted tags go to."""
-        if self.task.reads_universal and self.task.column is not None:
-            return self.task.column
-        return "misc:Tag" if self._scheme is None else f"misc:{type(self.task).__name__}"
+        def spans(taggings: Sequence[Sequence[str]]) -> list[list[ProbableEntity]]:
+            return self._tagger.spans(self._sequences(examples), weights, taggings, self._allowed(examples))
+
+        column = self.task.column if self.task.reads_universal else None
+        entities_of = None if self._scheme is None else spans
+        if not written_as_read(examples, predictions, stream, column, entities_of):
+            self.write(examples, predictions, stream)
 
     def input_to_json(self, example: Sentence) -> dict[str, Any]:
         """The tokens, and of a sentence of a text also the text and the offsets of the tokens in it."""
@@ -265,9 +230,7 @@ class FittedTagging(FittedTask):
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
         gold = list(map(gold_tag, sentence.tokens))
-        if self.task.unknown in gold:
-            return gold
-        if self._scheme is None:
+        if self._scheme is None or self.task.unknown in gold:
             return gold
         form = forms_of(self.tags)[0]
         return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
@@ -374,13 +337,14 @@ class Tagging(Task):
 
     def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
+        tags = self.tag_column if self.column is None or self.reads_universal else int(self.column)
         corpus = read_corpus(
             path,
             tagged=split != "predict",
             plain=self.plain,
             column=self.column if self.reads_universal else None,
             unknown=self.unknown,
-            reading=self._reading_of_training,
+            reading=replace(self.reading, tag_column=tags),
             share=share,
         )
         if split != "predict" and share is None and self.scheme is None and not self.plain:
@@ -396,11 +360,9 @@ class Tagging(Task):
         """The columns and the encoding of files, where the user has chosen them."""
         return Reading(self.word_column, self.tag_column, self.encoding, self.names)
 
-    @property
-    def _reading_of_training(self) -> Reading:
-        """The same for files whose tags are needed."""
-        chosen = self.column is not None and not self.reads_universal
-        return replace(self.reading, tag_column=int(self.column or 0)) if chosen else self.reading
+    def summary_of(self, examples: Sequence[Sentence]) -> str:
+        """Their number, the scheme of their tags, and how often each label occurs."""
+        return str(Contents(Corpus.of(examples), self.plain, self.unknown))
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
