@@ -102,8 +102,9 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
         ]
         text = _as_columns(sentences) if form == "conll" else _as_universal(sentences)
         with _readable(form):
-            column = None if form == "conll" else _ENTITIES
-            found = read_corpus(StringIO(text), column=column) if sentences else ()
+            column, stream = None if form == "conll" else _ENTITIES, StringIO(text)
+            stream.name = path  # type: ignore[attr-defined]
+            found = read_corpus(stream, column=column) if sentences else ()
             _expect_same([(s.words, s.tags) for s in found], [(s.words, s.tags) for s in sentences])
     write_atomic(Path(path), text)
 
