@@ -70,7 +70,7 @@ def _joined(words: Sequence[str], spaces: Sequence[str], tags: Sequence[str] | N
     found = Document.of_tags(words, tags)
     starts = {start: place[0] for (start, _), place in zip(found.tokens or (), places, strict=True)}
     ends = {end: place[1] for (_, end), place in zip(found.tokens or (), places, strict=True)}
-    spans = tuple(Span(starts[span.start], ends[span.end], span.label) for span in found.spans)
+    spans = tuple(Span(starts[span.start], ends[span.end], span.label) for span in found.spans or ())
     return Document(text.rstrip(" "), spans, tuple(places))
 
 
@@ -103,7 +103,7 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
         text = _as_columns(sentences) if form == "conll" else _as_universal(sentences)
         with _readable(form):
             column, stream = None if form == "conll" else _ENTITIES, StringIO(text)
-            stream.name = path  # type: ignore[attr-defined]
+            stream.name = path
             found = read_corpus(stream, column=column) if sentences else ()
             _expect_same([(s.words, s.tags) for s in found], [(s.words, s.tags) for s in sentences])
     write_atomic(Path(path), text)

@@ -99,9 +99,8 @@ def texts_of(
     """What reads the texts of a file of some kind; arguments are those of :func:`read_corpus`."""
 
     def read(lines: Iterable[str], name: str) -> TextCorpus:
-        if kind == "text":
-            documents = (Document(line, None) for line in lines if not is_blank(line))
-        else:
+        documents: Iterable[Document] = (Document(line, None) for line in lines if not is_blank(line))
+        if kind != "text":
             documents = json_documents(lines, name, reading.tag_names, annotated)
         return TextCorpus.of_texts(_shared(documents, share), kind, splitter.words, name)
 

@@ -53,8 +53,9 @@ def written_as_read(
             raise ValueError("texts get spans of entities, the best alone: for others, give --json")
         examples.write_spans(spans(best), stream)
         return True
-    is_universal = isinstance(examples, Treebank) or (isinstance(examples, TextCorpus) and column is not None)
-    if is_universal and not alternatives:
-        column = column or ("misc:Tag" if spans is None else "misc:NER")
-        write_column(examples.universal_lines(), column, best, stream)
-    return is_universal and not alternatives
+    is_text = isinstance(examples, TextCorpus) and column is None
+    if alternatives or is_text or not isinstance(examples, Treebank | TextCorpus):
+        return False
+    column = column or ("misc:Tag" if spans is None else "misc:NER")
+    write_column(examples.universal_lines(), column, best, stream)
+    return True

@@ -1,12 +1,15 @@
 """Annotated texts in the forms of several tools: what is read, what is written, and what is refused by its line."""
 
+import io
 import json
 import re
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structsmooth.cli import main
@@ -16,8 +19,10 @@ from structsmooth.text.annotated import Form, read_documents, write_documents
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.json_forms import document_of
+from structsmooth.text.probabilities import ProbableEntity
+from structsmooth.text.schemes import entities
 from structsmooth.text.splitter import Splitter
-from structsmooth.text.texts import TextSentence
+from structsmooth.text.texts import TextCorpus, TextSentence
 
 TEXT = "Ada met Bo."
 ADA = Document(TEXT, (Span(0, 3, "PER"), Span(8, 10, "PER")))
@@ -141,6 +146,34 @@ def test_offsets_survive_all_forms(tmp_path_factory: pytest.TempPathFactory, giv
     for form, name in (("jsonl", "a.jsonl"), ("brat", "a.txt")):
         write_documents(given, str(folder / name), form, [])
         assert read_documents(str(folder / name)) == given
+
+
+@settings(max_examples=3)
+@given(st.lists(documents(), min_size=20, max_size=20))
+def test_offsets_survive_training_and_prediction(
+    tmp_path_factory: pytest.TempPathFactory, given: list[Document]
+) -> None:
+    folder, stream = tmp_path_factory.mktemp("round"), io.StringIO()
+    write_documents(given, str(folder / "a.jsonl"), "jsonl", [])
+    task = NER(bits=4, rich=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tokens that are split
+        corpus = task.read(str(folder / "a.jsonl"))
+    assert isinstance(corpus, TextCorpus)
+    model = trained(task, corpus, passes=1)
+    model.save(folder / "model")
+    assert main(["predict", str(folder / "model"), str(folder / "a.jsonl"), "--output", str(folder / "b.jsonl")]) == 0
+    lines = [json.loads(line) for line in (folder / "b.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == [document.text for document in given]
+    assert all(line["text"][s["start"] : s["end"]] == s["text"] != "" for line in lines for s in line["spans"])
+    # The right tags give the spans that annotators marked.
+    answered = replace(corpus, texts=[replace(text, source="{}") for text in corpus.texts])
+    marked = [[ProbableEntity(e.start, e.end, e.type, 1.0) for e in entities(s.tags or ())] for s in corpus]
+    answered.write_spans(marked, stream)
+    found = [json.loads(line)["spans"] for line in stream.getvalue().splitlines()]
+    assert [[(s["start"], s["end"], s["label"]) for s in spans] for spans in found] == [
+        list(document.spans or ()) for document in given
+    ]
 
 
 @given(documents())
