@@ -1,6 +1,5 @@
 """Fitted tasks whose outputs have exact probabilities, and so have the parts that a person would check."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
 from structsmooth.markup import Markup
+from structsmooth.messages import warn
 from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
@@ -89,8 +89,6 @@ class ProbabilisticTask(FittedTask):
         return weights / (self.temperature or 1.0)
 
     def warn_if_uncalibrated(self) -> None:
-        """Warn that probabilities are not calibrated, unless they are."""
+        """Say that probabilities are not calibrated, unless they are."""
         if self.temperature is None:
-            warnings.warn(
-                f"{UNCALIBRATED}: train with --calibrate and --dev, or see TrainedModel.calibrated", stacklevel=3
-            )
+            warn(f"{UNCALIBRATED}: train with --calibrate and --dev, or take TrainedModel.calibrated")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
+from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.text.annotated import Form, read_documents, write_documents
 from structsmooth.text.forms import Reading
 
@@ -16,11 +17,10 @@ def convert(options: Namespace) -> int:
     The input is JSON of doccano, prodigy, spaCy, Label Studio or Hugging Face, lines of it or a list; a text with a
     file of brat (``.ann``) beside it, or a folder of such; CoNLL-U; or columns.
     """
-    names = options.names.split(",") if options.names else ()
-    documents = read_documents(options.input, Reading(encoding=options.encoding), options.column, names)
+    documents = read_documents(options.input, from_flags(Reading, options), options.column)
     misaligned = list[str]()
     write_documents(documents, options.output, options.to, misaligned)
-    labels = Counter(span.label for document in documents for span in document.spans)
+    labels = Counter(span.label for document in documents for span in document.spans or ())
     listed = ", ".join(f"{label} {count}" for label, count in labels.most_common())
     print(f"{options.output}: {len(documents)} texts, {labels.total()} entities ({listed or 'none'})", file=sys.stderr)
     if misaligned:
@@ -35,5 +35,4 @@ def add_convert(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("output", help="the file to write")
     parser.add_argument("--to", required=True, choices=get_args(Form), help="form of the output")
     parser.add_argument("--column", help="column of CoNLL-U that has the tags, such as misc:NER")
-    parser.add_argument("--names", help="names of tags that are numbers, in order, separated by commas")
-    parser.add_argument("--encoding", help="of the input, such as latin-1; UTF-8 without it")
+    add_flags(parser, "files of text, by default as their first lines are", Reading)

@@ -62,6 +62,11 @@ COMMANDS = {
     "evaluate": Command(
         "trained", "Measure a trained model on a labelled file.", "structsmooth evaluate runs/mine test.txt"
     ),
+    "check": Command(
+        "check",
+        "Check annotated files before training: what each is read as, its labels, and what may spoil scores.",
+        "structsmooth check train.jsonl test.conll",
+    ),
     "convert": Command(
         "convert",
         "Convert annotated texts from one form to another.",

@@ -237,13 +237,16 @@ class SequenceTagger(TaggerProbabilities):
             X: sentences.
             k: at least 1.
             allowed: as for :meth:`predict`.
-            log_prob: whether the numbers are logarithms of the probabilities of whole taggings, in place of scores.
+            log_prob: whether the numbers are logarithms of the probabilities of whole taggings among the allowed ones,
+                in place of scores.
         """
         masks = None if allowed is None else self._masks(as_sentences(X), allowed)
 
         def best(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
             found = self._tagger.best(sequences, weights, k, masks)
-            log_partitions = self._tagger.log_partitions(sequences, weights) if log_prob else [0.0] * len(found)
+            log_partitions = [0.0] * len(found)
+            if log_prob:
+                log_partitions = self._tagger.log_partitions(sequences, weights, masks)
             pairs = zip(found, log_partitions, strict=True)
             return [[(score - log_z, tags) for score, tags in ranked] for ranked, log_z in pairs]
 
@@ -251,6 +254,8 @@ class SequenceTagger(TaggerProbabilities):
 
     def _masks(self, sentences: Sequence[Any], allowed: Allowed) -> list[Tensor]:
         """Which tags the tokens of each sentence that is not empty may have."""
+        if isinstance(allowed, str) or not isinstance(allowed, Sequence):
+            raise TypeError(f"allowed must be a list with an entry for each sentence, got {allowed!r}")
         if len(allowed) != len(sentences):
             raise ValueError(f"allowed must have an entry for each of {len(sentences)} sentences, got {len(allowed)}")
         sizes = [(length(sentence), sets) for sentence, sets in zip(sentences, allowed, strict=True)]

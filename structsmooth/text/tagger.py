@@ -93,12 +93,22 @@ class Tags:
         Raises:
             ValueError: another number of tokens, or a token without a tag that the training data had.
         """
+        if isinstance(sets, str) or not isinstance(sets, Sequence):
+            raise TypeError(f"allowed must be a list with a set of tags, or None, for each token, got {sets!r}")
         if len(sets) != length:
             raise ValueError(f"allowed must have an entry for each of {length} tokens, got {len(sets)}")
+        for token, kept in enumerate(sets):
+            if isinstance(kept, str) or not isinstance(kept, Collection | None):
+                raise TypeError(f"allowed must have a set of tags or None for token {token}, got {kept!r}")
         found = torch.tensor([[kept is None or name in kept for name in self.names] for kept in sets])
         for token in (~found.any(1)).nonzero().flatten().tolist():
             raise ValueError(f"allowed has no tag of the training data for token {token}, got {sets[token]}")
         return found
+
+    def masks(self, sets: Sequence[Sequence[Collection[Tag] | None] | None], lengths: Sequence[int]) -> list[Tensor]:
+        """What :meth:`allowed` gives for each of some sentences, of which some may allow all tags."""
+        pairs = zip(sets, lengths, strict=True)
+        return [self.allowed([None] * length if kept is None else kept, length) for kept, length in pairs]
 
     def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
         """The mask for training on sentences of these states, [tokens], and lengths, [n].
@@ -216,9 +226,11 @@ class Tagger:
         found = best_labels(sequences, weights, states, k, self.tags.mask, self.transition_scale, allowed)
         return [[(score, self.tags.named(labels)) for score, labels in ranked] for ranked in found]
 
-    def chains(self, sequences: Sequences, weights: Tensor) -> Iterator[LinearChain]:
-        """The chains of all sentences, in batches, over taggings that are well-formed if the tags are constrained."""
-        return chains(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+    def chains(
+        self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
+    ) -> Iterator[LinearChain]:
+        """The chains of all sentences, in batches, over the taggings of :meth:`best`."""
+        return chains(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale, allowed)
 
     def labelled_chains(
         self, sequences: Sequences, weights: Tensor, labels: Tensor
@@ -226,20 +238,27 @@ class Tagger:
         """The chains of all sentences, in batches, with the states [B, T] of their tags, of those [tokens] of all."""
         return labelled(self.chains(sequences, weights), labels.split(sequences.lengths.tolist()))
 
-    def marginals(self, sequences: Sequences, weights: Tensor) -> list[Tensor]:
+    def marginals(self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
-        return [nodes for nodes, _ in pair_marginals(self.chains(sequences, weights))]
+        return [nodes for nodes, _ in pair_marginals(self.chains(sequences, weights, allowed))]
 
-    def log_partitions(self, sequences: Sequences, weights: Tensor) -> list[float]:
+    def log_partitions(
+        self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
+    ) -> list[float]:
         """What to take from the score of a tagging of each sentence for the logarithm of its probability."""
-        return [value for chain in self.chains(sequences, weights) for value in chain.logsumexp().tolist()]
+        batches = self.chains(sequences, weights, allowed)
+        return [value for chain in batches for value in chain.logsumexp().tolist()]
 
     def spans(
-        self, sequences: Sequences, weights: Tensor, taggings: Iterable[Sequence[Sequence[str]]]
+        self,
+        sequences: Sequences,
+        weights: Tensor,
+        taggings: Iterable[Sequence[Sequence[str]]],
+        allowed: Sequence[Tensor] | None = None,
     ) -> list[list[list[ProbableEntity]]]:
-        """The entities of some taggings of each sentence, with their probabilities."""
+        """The entities of some taggings of each sentence, with their probabilities among the allowed taggings."""
         probabilities = EntityProbabilities(list(map(str, self.tags.names)))
-        marginals = pair_marginals(self.chains(sequences, weights))
+        marginals = pair_marginals(self.chains(sequences, weights, allowed))
         return [
             [probabilities.of(tags, nodes.numpy(), edges.numpy()) for tags in alternatives]
             for alternatives, (nodes, edges) in zip(taggings, marginals, strict=True)

@@ -120,7 +120,13 @@ def test_commands_on_conllu(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert [json.loads(line)["outputs"][0]["tags"] for line in lines] == UPOS
     monkeypatch.setattr("sys.stdin", io.StringIO("Ada came.\n"))
     assert main(["predict", "model"]) == 0
-    assert capsys.readouterr().out == "Ada PROPN\ncame VERB\n. PUNCT\n\n"
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["# text = Ada came.", "1", "2", "3", ""]
+    assert [(row[1], row[3], row[9]) for row in rows[1:-1]] == [
+        ("Ada", "PROPN", "_"),
+        ("came", "VERB", "SpaceAfter=No"),
+        (".", "PUNCT", "_"),
+    ]
 
 
 # Tabs.
