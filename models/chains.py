@@ -76,14 +76,13 @@ def label_marginals(
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
-    return [nodes for nodes, _ in pair_marginals(chains(sequences, weights, states, mask, transition_scale))]
+    return list(marginals_of(chains(sequences, weights, states, mask, transition_scale)))
 
 
-def pair_marginals(batches: Iterable[LinearChain]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Probabilities of the labels [T, S] of each sequence, and of pairs of neighbouring labels [T - 1, S, S]."""
+def marginals_of(batches: Iterable[LinearChain]) -> Iterator[Tensor]:
+    """Probabilities of the labels [T, S] of each sequence."""
     for chain in batches:
-        for nodes, edges, length in zip(*chain.marginals(), chain.lengths.tolist(), strict=True):
-            yield nodes[:length], edges[: length - 1]
+        yield from (nodes[:length] for nodes, length in zip(chain.marginals()[0], chain.lengths.tolist(), strict=True))
 
 
 def labelled(batches: Iterable[LinearChain], labels: Sequence[Tensor]) -> Iterator[tuple[LinearChain, Tensor]]:

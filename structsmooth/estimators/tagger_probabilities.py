@@ -67,7 +67,7 @@ class TaggerProbabilities(TaggerWeights):
             raise ValueError("predict_spans needs tags of entities, such as B-PER, I-PER and O")
 
         def spans(sequences: Sequences, weights: Tensor) -> list[list[ProbableEntity]]:
-            best = ([ranked[0][1]] for ranked in self._tagger.best(sequences, weights, 1))
+            best = [[ranked[0][1]] for ranked in self._tagger.best(sequences, weights, 1)]
             return [found for (found,) in self._tagger.spans(sequences, weights, best)]
 
         return self._over(X, spans, list, self._checked_temperature())

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.text.schemes import Entity, entities, forms_of, goes_on, split_tag
+from structsmooth.text.schemes import entities, forms_of, goes_on, split_tag
 
 Floats = NDArray[np.float64]
 
@@ -33,30 +33,50 @@ class EntityProbabilities:
     def __init__(self, tags: Sequence[str]) -> None:
         self._forms = forms_of(tags)[:1]
         split = [split_tag(tag, self._forms[0]) for tag in tags]
-        self._states = {tag.type: np.array([t.mark != "O" and t.type == tag.type for t in split]) for tag in split}
+        self._types = sorted({tag.type for tag in split})
+        self._states = np.array([[t.mark != "O" and t.type == name for t in split] for name in self._types])
         self._goes_on = np.array([[goes_on(tag, following) for following in split] for tag in split])
 
-    def of(self, tags: Sequence[str], nodes: Floats, edges: Floats) -> list[ProbableEntity]:
-        """The entities of a tagging with their probabilities.
+    def of(
+        self, taggings: Sequence[Sequence[Sequence[str]]], nodes: Floats, edges: Floats
+    ) -> list[list[list[ProbableEntity]]]:
+        """The entities of some taggings of each of B sentences, with their probabilities.
 
         Args:
-            tags: of the T tokens.
-            nodes: marginals of the tags of each token, [T, S].
-            edges: those of neighbouring tags, [T - 1, S, S].
+            taggings: tags of all tokens of a sentence, any number of times for each sentence.
+            nodes: marginals of the tags of each token, [B, T, S].
+            edges: those of neighbouring tags, [B, T - 1, S, S].
         """
-        found = entities(tags, self._forms)
-        if not found:
-            return []
-        before = nodes[:-1, :, None]
-        following = np.divide(edges, before, out=np.zeros_like(edges), where=before > 0)
-        begins = np.vstack([nodes[:1], (edges * ~self._goes_on).sum(1)])
-        ends = np.vstack([(following * ~self._goes_on).sum(2), np.ones_like(nodes[:1])])
-        inside = following * self._goes_on
-        return [ProbableEntity(e.start, e.end, e.type, self._probability(e, begins, inside, ends)) for e in found]
+        found = [[entities(tags, self._forms) for tags in alternatives] for alternatives in taggings]
+        rows = [
+            (b, e.start, e.end, self._types.index(e.type), e.end < len(tags))
+            for b, (alternatives, of_sentence) in enumerate(zip(taggings, found, strict=True))
+            for tags, of_tagging in zip(alternatives, of_sentence, strict=True)
+            for e in of_tagging
+        ]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+        probabilities = iter(self._probabilities(columns, nodes, edges).tolist())
+        return [
+            [[ProbableEntity(e.start, e.end, e.type, next(probabilities)) for e in spans] for spans in of_sentence]
+            for of_sentence in found
+        ]
 
-    def _probability(self, entity: Entity, begins: Floats, inside: Floats, ends: Floats) -> float:
-        """Of paths that begin the entity, go on inside of it, and end it."""
-        paths = begins[entity.start] * self._states[entity.type]
-        for place in range(entity.start, entity.end - 1):
-            paths = paths @ inside[place]
-        return float(min(paths @ ends[entity.end - 1], 1.0))
+    def _probabilities(self, columns: NDArray[np.int64], nodes: Floats, edges: Floats) -> Floats:
+        """Of paths that begin an entity, go on inside of it and end it; columns are those of the rows above."""
+        b, start, end, types, followed = columns
+
+        def following(rows: NDArray[np.int64], places: NDArray[np.int64]) -> Floats:
+            """Probabilities [E, S, S] of the next tag given that of a place."""
+            before, both = nodes[rows, places][:, :, None], edges[rows, places]
+            return np.divide(both, before, out=np.zeros_like(both), where=before > 0)
+
+        paths, inner, place = nodes[b, start], np.flatnonzero(start), start.copy()
+        paths[inner] = (edges[b[inner], start[inner] - 1] * ~self._goes_on).sum(1)
+        paths *= self._states[types]
+        while (longer := np.flatnonzero(place < end - 1)).size:
+            steps = following(b[longer], place[longer]) * self._goes_on
+            paths[longer] = np.einsum("es,est->et", paths[longer], steps)
+            place[longer] += 1
+        inner = np.flatnonzero(followed)
+        paths[inner] *= (following(b[inner], end[inner] - 1) * ~self._goes_on).sum(2)
+        return np.minimum(paths.sum(1), 1.0)

@@ -1,6 +1,6 @@
 """The tagger that is linear in features: a linear chain over tags, with its losses and its predictions."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
-from structsmooth.models.chains import best_labels, chains, labelled, pair_marginals
+from structsmooth.models.chains import best_labels, chains, labelled, marginals_of
 from structsmooth.problems import (
     DenseChainProblem,
     DifferenceProblem,
@@ -240,29 +240,29 @@ class Tagger:
 
     def marginals(self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
-        return [nodes for nodes, _ in pair_marginals(self.chains(sequences, weights, allowed))]
+        return list(marginals_of(self.chains(sequences, weights, allowed)))
 
     def log_partitions(
         self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
     ) -> list[float]:
         """What to take from the score of a tagging of each sentence for the logarithm of its probability."""
         batches = self.chains(sequences, weights, allowed)
-        return [value for chain in batches for value in chain.logsumexp().tolist()]
+        return [value for batch in batches for value in batch.logsumexp().tolist()]
 
     def spans(
         self,
         sequences: Sequences,
         weights: Tensor,
-        taggings: Iterable[Sequence[Sequence[str]]],
+        taggings: Sequence[Sequence[Sequence[str]]],
         allowed: Sequence[Tensor] | None = None,
     ) -> list[list[list[ProbableEntity]]]:
         """The entities of some taggings of each sentence, with their probabilities among the allowed taggings."""
         probabilities = EntityProbabilities(list(map(str, self.tags.names)))
-        marginals = pair_marginals(self.chains(sequences, weights, allowed))
-        return [
-            [probabilities.of(tags, nodes.numpy(), edges.numpy()) for tags in alternatives]
-            for alternatives, (nodes, edges) in zip(taggings, marginals, strict=True)
-        ]
+        found: list[list[list[ProbableEntity]]] = []
+        for batch in self.chains(sequences, weights, allowed):
+            nodes, edges = (part.numpy() for part in batch.marginals())
+            found += probabilities.of(taggings[len(found) : len(found) + len(batch)], nodes, edges)
+        return found
 
 
 def default_lam(loss: Loss) -> str:
