@@ -15,7 +15,7 @@ M = TypeVar("M", bound="MovedProblem")
 
 def _of_other(name: str) -> Any:
     """The attribute or method of this name that the other problem has."""
-    return property(lambda derived: getattr(derived.problem, name))
+    return property(lambda problem: getattr(problem.problem, name))
 
 
 class DerivedProblem(Problem):
@@ -37,9 +37,9 @@ class DerivedProblem(Problem):
 
     def weighted(self: D, sample_weight: Tensor) -> D:
         """The same problem with weights of examples, also for the passes of the other problem."""
-        derived = super().weighted(sample_weight)
-        derived.problem = self.problem.weighted(sample_weight)
-        return derived
+        weighted = super().weighted(sample_weight)
+        weighted.problem = self.problem.weighted(sample_weight)
+        return weighted
 
     def over(self: D, problem: Problem) -> D:
         """The same kind of derived problem, made of another problem."""

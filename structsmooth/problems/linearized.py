@@ -119,7 +119,7 @@ class LinearizedPartialBatch(LinearizedBatch):
         parted: Callable[[Structure], tuple[Structure, Structure]],
         center: Tensor,
     ) -> None:
-        super().__init__(module, structure, lambda own, smoother: (smoother(parted(own)[1]), None), center)
+        super().__init__(module, structure, lambda bound, smoother: (smoother(parted(bound)[1]), None), center)
         self._parted = parted
         self._tangent: tuple[Smoother, Tensor, list[Tensor]] | None = None
 
@@ -139,8 +139,8 @@ class LinearizedPartialBatch(LinearizedBatch):
                 agreeing, _ = self._parted(self.structure.replace(*leaves))
                 scores = smoother(agreeing)
             check_agreement(agreeing, scores)
-            own = [leaf for leaf, moves in zip(leaves, trained, strict=True) if moves]
-            self._tangent = smoother, scores.detach(), _slopes(scores, own, self.by_example)
+            moving = [leaf for leaf, moves in zip(leaves, trained, strict=True) if moves]
+            self._tangent = smoother, scores.detach(), _slopes(scores, moving, self.by_example)
         _, scores, slopes = self._tangent
         return scores, slopes
 

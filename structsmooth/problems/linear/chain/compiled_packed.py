@@ -104,11 +104,11 @@ def pack_labels(labels, states, offsets, packed):
     starts[0] = 0
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, states)
-        own = rows[: end - begin]
-        _label_rows(labels[offsets[i] : offsets[i + 1]], own)
-        starts[i + 1] = starts[i] + _mark(own, kinds[begin:end])
+        parts = rows[: end - begin]
+        _label_rows(labels[offsets[i] : offsets[i + 1]], parts)
+        starts[i + 1] = starts[i] + _mark(parts, kinds[begin:end])
         if columns.shape[0] > 0:
-            _write(own, kinds[begin:end], columns, values, starts[i])
+            _write(parts, kinds[begin:end], columns, values, starts[i])
 
 
 @entry_point
@@ -140,11 +140,11 @@ def read_changed(i, begin, end, packed, changes, rows):
 @inlined
 def write_changed(i, begin, end, rows, changes):
     """New rows of example i."""
-    kinds, columns, values, where, room, used = changes
+    kinds, columns, values, where, reserved, used = changes
     entries = _mark(rows, kinds[begin:end])
-    if where[i] < 0 or entries > room[i]:
-        room[i] = entries if where[i] < 0 else (end - begin) * rows.shape[1]
-        where[i] = take(used, room[i])
+    if where[i] < 0 or entries > reserved[i]:
+        reserved[i] = entries if where[i] < 0 else (end - begin) * rows.shape[1]
+        where[i] = take(used, reserved[i])
     _write(rows, kinds[begin:end], columns, values, where[i])
 
 

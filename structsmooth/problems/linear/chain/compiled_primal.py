@@ -274,7 +274,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     _, sentence_offsets, labels, costs, _, example_weights, _ = data
     states = weights.shape[1]
     work = workspace(data, states, smoothing)
-    own, own_edge = work.node, work.edge[0]
+    statistics, edge_statistics = work.node, work.edge[0]
     smoothed_loss, loss, cost = 0.0, 0.0, 0.0
     for i in range(sentence_offsets.shape[0] - 1):
         first = sentence_offsets[i]
@@ -286,11 +286,11 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
         loss += example_weight * (best - score)
         for t in range(length):
             if costs[first + t] > -np.inf:
-                cost += example_weight * costs[first + t] * (1.0 - own[t, labels[first + t]])
+                cost += example_weight * costs[first + t] * (1.0 - statistics[t, labels[first + t]])
         if edge.shape[0] > 0:
-            copy_rows(own, node[first:], length)
-            copy_rows(own_edge, edge[i], states)
+            copy_rows(statistics, node[first:], length)
+            copy_rows(edge_statistics, edge[i], states)
         if gradient.shape[0] > 0:
-            subtract_labels(first, length, labels, own, own_edge)
-            add_parts(first, length, data, own, own_edge, example_weight, gradient)
+            subtract_labels(first, length, labels, statistics, edge_statistics)
+            add_parts(first, length, data, statistics, edge_statistics, example_weight, gradient)
     return smoothed_loss, loss, cost

@@ -64,7 +64,7 @@ class ChainData:
         features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
-            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(
+            forbidden = torch.cat([self.mask.transition, *(scores[None] for scores in self.mask[1:])]).clamp_min(
                 compiled_primal.FORBIDDEN
             )
         weights = _array(self.normalized_weights)
@@ -213,10 +213,10 @@ def checked_mask(mask: TransitionMask | None, states: int) -> TransitionMask | N
         return None
     shapes = {"transition": (states, states), "start": (states,), "stop": (states,)}
     for name, shape in shapes.items():
-        own = getattr(mask, name, None)
-        if not isinstance(own, Tensor) or own.shape != shape:
-            found = type(own).__name__ if not isinstance(own, Tensor) else f"shape {tuple(own.shape)}"
+        scores = getattr(mask, name, None)
+        if not isinstance(scores, Tensor) or scores.shape != shape:
+            found = type(scores).__name__ if not isinstance(scores, Tensor) else f"shape {tuple(scores.shape)}"
             raise ValueError(f"mask must have a tensor {name} of shape {shape}, got {found}; see transition_mask")
-        if not bool(((own == 0) | (own == -torch.inf)).all()):
+        if not bool(((scores == 0) | (scores == -torch.inf)).all()):
             raise ValueError(f"mask must hold 0 for what is allowed and -inf for what is not, got others in {name}")
     return TransitionMask(*(getattr(mask, name).detach().double() for name in shapes))

@@ -81,20 +81,20 @@ class GraphScores:
         self.add_adjoint(m, block, 1.0, vector)
         return float(vector @ vector)
 
-    def add_nodes(self, nodes: Tensor, own: slice, scale: float, w: Tensor) -> None:
+    def add_nodes(self, nodes: Tensor, span: slice, scale: float, w: Tensor) -> None:
         """w += scale · Bᵀ in place, for statistics [N, S] of a range of nodes."""
         unary, _ = self.views(w)
-        used, rows = self.graphs.rows[own].unique(return_inverse=True)
+        used, rows = self.graphs.rows[span].unique(return_inverse=True)
         x = self.features if len(used) == len(self.features) else self.features[used]
         # Nodes of one type may share a row of features.
         sums = nodes.new_zeros(len(used), *unary.shape[:2])
-        sums.index_put_((rows, self.graphs.types[own]), nodes[:, self.first :], accumulate=True)
+        sums.index_put_((rows, self.graphs.types[span]), nodes[:, self.first :], accumulate=True)
         unary.flatten(0, 1).addmm_(sums.flatten(1).T, x, alpha=scale)
 
-    def add_edges(self, parts: Tensor, own: slice | Tensor, scale: float, w: Tensor) -> None:
+    def add_edges(self, parts: Tensor, edges: slice | Tensor, scale: float, w: Tensor) -> None:
         """w += scale · Bᵀ in place, for statistics [E, P] of these edges."""
         _, pairwise = self.views(w)
-        f, types = self.graphs.edge_features[own], self.graphs.edge_types[own]
+        f, types = self.graphs.edge_features[edges], self.graphs.edge_types[edges]
         pairwise.index_add_(0, types, f[:, :, None] * parts[:, None, :], alpha=scale)
 
     @cached_property
