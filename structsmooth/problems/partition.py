@@ -26,7 +26,7 @@ def partitioned(local: Problem) -> Problem:
     result.
 
     Args:
-        own: the problem over the process's own examples. Everything else must be the same in all processes: the
+        local: the problem over the process's own examples. Everything else must be the same in all processes: the
             meaning and the number of the weights, their bounds, the losses.
 
     Returns:
@@ -58,7 +58,7 @@ class PartitionedProblem(Problem):
     out: stochastic steps over all examples raise ``NotImplementedError``. Oracle calls are those of all processes.
 
     Attributes:
-        own: the problem over the process's own examples.
+        local: the problem over the process's own examples.
         part: share of the process's own examples in all, by their weights if they have any.
     """
 
