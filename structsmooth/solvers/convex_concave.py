@@ -197,9 +197,9 @@ def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState
     """
     point = state.point
     sizes, capacity = torch.tensor(problem.atom_offsets).diff(), point.alphas.shape[1]
-    own = torch.arange(len(sizes)).repeat_interleave(sizes)
+    block_of = torch.arange(len(sizes)).repeat_interleave(sizes)
     changed = torch.zeros(len(sizes), dtype=torch.bool)
-    changed[own[_labels(problem) != labels]] = True
+    changed[block_of[_labels(problem) != labels]] = True
     kept = state.moved(statistics=problem.with_labels(point.statistics, changed), stamps=point.stamps[:0])
     if not capacity:
         return kept

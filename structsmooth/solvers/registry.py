@@ -60,7 +60,7 @@ def solver_name(solver: Solver[Any]) -> str:
     """The name of a solver on the command line, or that of its class if it has none."""
     cls = type(solver)
     home = f"{cls.__module__}:{cls.__name__}".removeprefix("structsmooth.solvers.")
-    return next((name for name, own in _HOMES.items() if own == home), cls.__name__)
+    return next((name for name, known in _HOMES.items() if known == home), cls.__name__)
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -146,5 +146,5 @@ def solver_text(solver: Solver[Any]) -> str:
     if name not in SOLVERS:
         raise ValueError(f"the solver must be one of structsmooth.solvers.SOLVERS to be saved, got {solver}")
     changed = {f.name: getattr(solver, f.name) for f in fields(solver) if getattr(solver, f.name) != f.default}
-    texts = {name: solver_text(own) if isinstance(own, Solver) else str(own).lower() for name, own in changed.items()}
+    texts = {name: solver_text(v) if isinstance(v, Solver) else str(v).lower() for name, v in changed.items()}
     return ":".join([name, *(f"{option}={text}" for option, text in texts.items())])

@@ -35,11 +35,11 @@ def _(
     blocks, draws = fused.choices(order, problem.n)
     total, remaining = fused.averaging(w, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
-    outputs, alphas, stamps = (own.clone() for own in (point.outputs, point.alphas, point.stamps))
+    outputs, alphas, stamps = (tensor.clone() for tensor in (point.outputs, point.alphas, point.stamps))
     if not needed:
         outputs, alphas = torch.empty(0, dtype=torch.int32), w.new_empty(problem.n, 0)
     held = stamps if len(stamps) else torch.zeros(1, alphas.shape[1], dtype=torch.int32)
-    arrays = (own.numpy() for own in (w, total, statistics, gaps))
+    arrays = (tensor.numpy() for tensor in (w, total, statistics, gaps))
     sets = (outputs.numpy(), alphas.numpy(), held.numpy())
     problem.oracle_calls += compiled_programs.frank_wolfe_epoch(
         blocks.numpy(),
