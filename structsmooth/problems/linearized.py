@@ -94,13 +94,13 @@ class LinearizedBatch(AffineBatch):
         return torch.autograd.grad(self.trainable_potentials, self.center, statistics, retain_graph=True)[0]
 
     def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Here a_i = θ_i(w_k) − J w_k."""
+        """As in :meth:`AffineBatch.plane`, where a_i = θ_i(w_k) − J w_k."""
         slope = self.adjoint(statistics)
         return slope, pairing(self.trainable_potentials, statistics) - slope @ self.center.detach()
 
 
 class LinearizedPartialBatch(LinearizedBatch):
-    """The same for partial labels, with h_μ of the outputs that agree with them linearized at the potentials at w_k.
+    """Examples with partial labels at w_k, with h_μ of the outputs that agree linearized in the potentials, too.
 
     It is convex in the potentials, so its tangent is below it: the losses are convex, and no less than those of
     :class:`~structsmooth.StructuralHinge` for the same potentials.

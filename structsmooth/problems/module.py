@@ -126,7 +126,7 @@ class ModuleProblem(Problem):
         return self.losses_and_hinges(self.structure(w, x), y, smoother)[0]
 
     def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Upper bounds of them: [b]."""
+        """Upper bounds of the losses of some examples: [b]."""
         x, y = self.batch(indices)
         losses, hinges = self.losses_and_hinges(self.structure(w, x), y, smoother)
         return hinges if isinstance(smoother, Max) and hinges is not None else losses
@@ -188,7 +188,7 @@ class ModuleProblem(Problem):
         return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=False)
 
     def objective_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
-        """As in :meth:`Problem.own_loss`; for a relaxation by a pass of its own, whose losses are bounds."""
+        """As in :meth:`Problem.objective_loss`; for a relaxation by a pass of its own, whose losses are bounds."""
         if wanted and self._is_relaxed:
             return self.loss(w)
         return super().objective_loss(w, smoother, smoothed, wanted)

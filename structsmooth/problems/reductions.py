@@ -58,17 +58,17 @@ def all_reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
 
 
 def mean(value: float, share: float) -> float:
-    """The mean over all examples."""
+    """The mean over the examples of all processes, given the mean over the share of this one."""
     return float(processes.summed(torch.tensor(value * share, dtype=torch.float64)))
 
 
 def rows(local_rows: Tensor, share: float) -> Tensor:
-    """Rows of all blocks."""
+    """The rows of the blocks of all processes, given those of this one."""
     return processes.stacked_rows(local_rows)
 
 
 def mean_rows(local_rows: Tensor, share: float) -> Tensor:
-    """Rows of all blocks, each a term of a mean over all examples."""
+    """The rows of the blocks of all processes, each of which is a term of a mean over all examples."""
     return processes.stacked_rows(local_rows * share)
 
 

@@ -111,7 +111,7 @@ class ConvexConcave(Solver[ConvexConcaveState]):
             raise ValueError("ConvexConcave needs scores that are linear: take ProxLinear(inner=CasimirSVRG())")
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ConvexConcaveState:
-        """The given weights."""
+        """State before the first pass, at the given weights."""
         return ConvexConcaveState(first_weights(problem, start))
 
     def evaluate(self, problem: Problem, lam: float, state: ConvexConcaveState) -> FullPass:

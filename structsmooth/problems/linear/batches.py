@@ -81,7 +81,7 @@ class StructureBatch(AffineBatch):
         return torch.autograd.grad(self.trainable_potentials, self.w, statistics)[0]
 
     def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Here a_i are the constants of the potentials that depend on the weights."""
+        """As in :meth:`AffineBatch.plane`; a_i are the constants of the potentials that depend on the weights."""
         if self.offsets is None:
             return super().plane(statistics)
         if self._trainable is None:

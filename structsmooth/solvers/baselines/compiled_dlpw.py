@@ -97,7 +97,7 @@ def _node_step(i, chosen, nodes, x, unary, mu, tau, step, amount):
 
 @uncounted
 def _edge_step(c, k, i0, table, nodes, edges, f, pair, edge_mu, delta, tau, step, amount, form, chosen):
-    """The same for link k, which is edge c in the example with the first node i0, with these potentials."""
+    """A step along the statistics of link k, which is edge c of the example with first node i0, as for a node."""
     (first, potts), states = form, table.shape[0]
     a, b, kind = nodes[i0 + edges[c, 0], 2], nodes[i0 + edges[c, 1], 2], edges[c, 2]
     for s in range(states):

@@ -126,7 +126,7 @@ def _with_free_slot(problem: LinearProblem, state: NSlackCuttingPlaneState) -> N
 
 
 def _rise(before: NSlackCuttingPlaneState, after: NSlackCuttingPlaneState) -> float:
-    """Of the dual."""
+    """How much the dual rose from one state to another."""
     assert before.dual is not None
     assert after.dual is not None
     return after.dual - before.dual

@@ -45,7 +45,7 @@ class Direction:
 
     @classmethod
     def between(cls, statistics: Parts, atom: Parts, augmented: Parts) -> "Direction":
-        """From the statistics of a block to those of an atom."""
+        """The direction from the statistics of a block to those of an atom."""
         towards = minus(atom, statistics)
         return cls(towards, inner(augmented, towards))
 

@@ -57,7 +57,7 @@ def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, tran
 
 @inlined
 def _add(counter, count, length, rows, sums, node, edge, factor, transition_scale, out):
-    """:func:`add_gathered`, as the number of threads needs it."""
+    """Adds as :func:`add_gathered` does, atomically if several threads make the steps."""
     if counter is None:
         add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
     else:

@@ -154,7 +154,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return Planes(gradients, weights.new_zeros(len(blocks)), shares)
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
-        """The given weights; planes are zero, and sparse."""
+        """State before the first pass: the given weights, and planes of zero, stored sparsely."""
         planes = self.zero_planes(problem, weights, sparse=True)
         return IncrementalState(weights, step_size, planes=planes, first_step_size=step_size, iterate=weights)
 
@@ -194,7 +194,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return max(state.step_size, min(_GROWTH * state.step_size, most)) if seen < state.seen else state.step_size
 
     def restarted(self, state: IncrementalState) -> IncrementalState:
-        """From the average: the last iterate may be where the explosion began."""
+        """``state`` with the average as iterate: the last iterate may be where the explosion began."""
         return replace(state, iterate=state.weights)
 
     def metrics(self, state: IncrementalState) -> dict[str, float]:

@@ -69,7 +69,7 @@ class SGD(GradientSolver[SGDState]):
             raise ValueError('the "strongly-convex" schedule needs lam > 0; use schedule="inverse"')
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
-        """The given weights, no steps made."""
+        """State before the first pass: the given weights, no steps made."""
         return SGDState(weights, step_size, iterate=weights)
 
     def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator, budget: int) -> SGDState:

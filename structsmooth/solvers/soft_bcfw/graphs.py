@@ -192,7 +192,7 @@ class ModuleGraphs:
         )
 
     def of_example(self, point: SoftPoint, i: int) -> SoftPoint:
-        """What a point has for an example: views, but for messages."""
+        """The part of a point that belongs to an example: views, but a copy of its messages if there are pieces."""
         nodes, edges, graph = self.graphs.nodes_of(i), self.graphs.edges_of(i), self.each[i]
         if not self.has_pieces:
             return SoftPoint(point.weights, point.nodes[nodes], point.edges[edges], point.multipliers[edges])

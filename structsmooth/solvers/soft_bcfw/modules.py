@@ -251,7 +251,7 @@ def _held(graph: ModuleGraph, point: SoftPoint) -> Held:
 
 
 def _with(graph: ModuleGraph, point: SoftPoint, held: Held) -> SoftPoint:
-    """A point of an example with what its pieces hold."""
+    """The point of an example with other distributions of its pieces."""
     assert graph.pieces is not None
     places, edges, finals = held.parts
     edges = point.edges.index_copy(0, graph.pieces.edges, edges)

@@ -267,7 +267,7 @@ def _groups(edges: list[list[int]], factors: int, by: Decomposition) -> list[_Gr
 
 
 def _forests(edges: list[list[int]]) -> list[list[int]]:
-    """Edges in forests: each in the first where it closes no cycle."""
+    """Splits edges into forests: each edge is in the first forest where it closes no cycle."""
     forests: list[list[int]] = []
     parents: list[dict[int, int]] = []  # in a tree of each component of each forest
     for c, (a, b) in enumerate(edges):

@@ -71,7 +71,7 @@ class SVRG(SmoothedSolver[SmoothedState]):
     state_type = SmoothedState
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SmoothedState:
-        """The given weights."""
+        """State before the first pass, at the given weights."""
         # Longer steps would diverge on the regularizer alone.
         return SmoothedState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size)
 

@@ -23,7 +23,7 @@ from structsmooth.problems.linear.chain.compiled_primal import (
 
 @compiled
 def block(i, data, statistics):
-    """Where the tokens of example i start, their number, and its own statistics."""
+    """Where the tokens of example i start, their number, and a view of its rows of statistics."""
     offsets, states = data[1], statistics.shape[1]
     first = offsets[i]
     length = offsets[i + 1] - first
@@ -38,7 +38,7 @@ def empty_statistics(work, states):
 
 @compiled
 def read_block(i, offsets, packed, rows):
-    """Where the tokens of example i start, their number, and its own statistics, in ``rows``."""
+    """Where the tokens of example i start, and their number; its statistics are unpacked into ``rows``."""
     starts, kinds, columns, values = packed
     begin, end = rows_of(i, offsets, rows.shape[1])
     read(kinds[begin:end], columns, values, starts[i], rows)

@@ -36,7 +36,7 @@ Workspace = namedtuple(
 
 @compiled
 def workspace(data, states, smoothing):
-    """Room for the longest example and the outputs of its oracle."""
+    """Scratch arrays for the longest example and the outputs of its oracle."""
     steps, offsets = 0, data[1]
     for i in range(offsets.shape[0] - 1):
         steps = max(steps, offsets[i + 1] - offsets[i])
@@ -61,7 +61,7 @@ def workspace(data, states, smoothing):
 
 @inlined
 def transition_of(weights):
-    """The rows of the transitions."""
+    """The rows of the weights that score transitions: a view [S, S]."""
     states = weights.shape[1]
     return weights[weights.shape[0] - states - 2 : weights.shape[0] - 2]
 
@@ -167,7 +167,7 @@ def _add_output(labels, length, weight, work):
 
 @compiled
 def _top_k_oracle(transition, length, smoothing, work):
-    """Algorithm 2, and the weights of its outputs."""
+    """The smoothed max over the K best outputs, which Algorithm 2 of Pillutla et al. (2019) finds, and the max."""
     (mu, k), values, simplex = smoothing, work.values, work.simplex
     edges = transition.reshape((1, *transition.shape))
     top_k(work.unary, edges, length, k, work.score, work.back, values, work.labels)
@@ -181,7 +181,7 @@ def _top_k_oracle(transition, length, smoothing, work):
 
 @compiled
 def _exp_oracle(transition, length, mu, work):
-    """Algorithm 3: sum-product on the potentials divided by mu."""
+    """The max smoothed by the entropy, by sum-product on the potentials divided by mu (Algorithm 3), and the max."""
     best = max_oracle(transition, length, work)
     edges = np.empty((1, *transition.shape))
     divide_rows(transition, transition.shape[0], mu, edges[0])
@@ -213,7 +213,7 @@ def sum_product(unary, edges, length, work):
 
 @inlined
 def add_label_parts(length, node, edge, factor, transition_scale, out):
-    """The rows of transitions and of first and last labels, which every example has."""
+    """out += factor * B^T (node, edge) in the rows of transitions and of first and last labels, of all examples."""
     states = node.shape[1]
     transition, ends = transition_of(out), out[-2:]
     for s in range(states):

@@ -50,12 +50,12 @@ class ChainData:
 
     @property
     def label_type(self) -> torch.dtype:
-        """Of the labels of outputs that examples hold: the smallest that will do."""
+        """The smallest type of integers for labels, by which the outputs that examples hold are stored."""
         return torch.uint8 if self.states <= 256 else torch.int32
 
     @cached_property
     def digest(self) -> int:
-        """Of the lengths of sequences, by which statistics know whose they are."""
+        """A checksum of the lengths of the sequences, by which packed statistics are known to be of these sequences."""
         return crc32(_array(self.sequences.offsets))
 
     @cached_property
@@ -71,7 +71,7 @@ class ChainData:
         return features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden)
 
     def parts(self, count: int) -> list["Part"]:
-        """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
+        """The sequences in at most ``count`` consecutive parts, with about equal numbers of tokens."""
         tokens = len(self.labels) * torch.arange(1, count) // count
         cuts = torch.searchsorted(self.sequences.offsets, tokens).tolist()
         bounds = sorted({0, *cuts, self.n})
@@ -166,7 +166,7 @@ class Part:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """As those of all sequences; tokens keep their numbers."""
+        """The arrays of :attr:`ChainData.arrays` for these sequences; tokens keep their numbers."""
         features, offsets, *others, weights, forbidden = self.data.arrays
         return features, offsets[self.begin : self.end + 1], *others, weights[self.begin : self.end], forbidden
 
@@ -197,7 +197,7 @@ def summed(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def smoothing(smoother: Smoother) -> tuple[()] | tuple[float] | tuple[float, int]:
-    """Level and outputs of smoothing, as compiled passes take them, if they know the smoother."""
+    """A smoother as compiled passes take it: (μ,) for the entropy, (μ, K) for top-K, () without smoothing."""
     if isinstance(smoother, Entropy):
         return (float(smoother.mu),)
     if isinstance(smoother, Max) or (isinstance(smoother, L2) and smoother.k == 1):

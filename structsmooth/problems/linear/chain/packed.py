@@ -81,7 +81,7 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
 class Changes:
     """What the steps of an epoch make of packed statistics, which stay as they are.
 
-    There is room for all that rows may ever have, of which the system provides no more than what is used.
+    The arrays are as long as rows may ever need; the system provides no more memory than what is used.
     """
 
     def __init__(self, data: ChainData, before: Packed) -> None:

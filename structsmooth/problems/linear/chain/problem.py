@@ -227,7 +227,7 @@ class ChainProblem(LinearProblem):
 
     @property
     def _packs(self) -> bool:
-        """Processes exchange statistics as vectors."""
+        """Whether statistics are packed; processes that share passes exchange them as vectors."""
         return self.bounds is None and self.shard is None
 
     def expected_cost(self, statistics: Tensor) -> float:
@@ -353,7 +353,7 @@ class ChainProblem(LinearProblem):
 def _pass_over(
     part: Part, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
 ) -> tuple[Means, Tensor]:
-    """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if there is room for it.
+    """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if it has an array.
 
     Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
     """

@@ -214,7 +214,7 @@ class FactorGraphs:
 
     @property
     def _size(self) -> int:
-        """More than the number of any node that has an edge."""
+        """One more than the largest number of a node that has an edge; 0 without edges."""
         return int(self.edges.max()) + 1 if len(self.edges) else 0
 
     @property

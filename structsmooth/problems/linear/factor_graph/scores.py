@@ -43,7 +43,7 @@ class GraphScores:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the weights of nodes [types, S', D] and of edges [types, De, P], with P = 1 or S'²."""
+        """The shapes of the weights of nodes [types, S', D] and of edges [types, De, P], with P = 1 or S'²."""
         parts = 1 if self.potts else self.weighted**2
         nodes = (self.node_types, self.weighted, self.features.shape[1])
         return nodes, (self.edge_types, self.graphs.edge_features.shape[1], parts)
@@ -149,7 +149,7 @@ class GraphScores:
 
     @cached_property
     def _edge_arrays(self) -> tuple[Any, ...]:
-        """Besides, where nodes, links and edges of each example begin: [n + 1, 3]."""
+        """Numbers, norms and features of edges, and where nodes, links and edges of each example begin: [n + 1, 3]."""
         graphs, f = self.graphs, self.graphs.edge_features
         edges = torch.cat([graphs.edges, graphs.edge_types[:, None]], 1)
         first = torch.nn.functional.pad(graphs.edge_offsets[graphs.edge_sets], (0, 1))

@@ -25,7 +25,7 @@ Work = namedtuple("Work", "theta parts value choices stack used scores direction
 
 @compiled
 def workspace(data):
-    """Room for one example at a time; all scores of the program are forbidden."""
+    """Scratch arrays for one example at a time, in which all scores of the program are forbidden."""
     program, (depth, longest, scores, _, spanning), _, most, examples, _ = data
     nodes, largest, length = program[0].shape[0] - 1, 0, 0
     for i in range(examples[0].shape[0] - 1):
@@ -83,7 +83,7 @@ def best_spanning(length, single_root, work):
 
 @compiled
 def tree_scratch(nodes):
-    """Room for the best tree of ``nodes`` nodes, with the root."""
+    """Scratch arrays for the best tree of ``nodes`` nodes, with the root."""
     graph, forest = scratch(nodes)
     return np.empty((nodes, nodes)), graph, forest, np.empty(nodes, np.int64)
 

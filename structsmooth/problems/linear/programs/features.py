@@ -37,7 +37,7 @@ class PartFeatures(ABC):
     @property
     @abstractmethod
     def arrays(self) -> tuple[Any, ...]:
-        """For compiled passes."""
+        """The arrays by which compiled passes find the features of a part."""
 
     @property
     def rows(self) -> tuple[tuple[Any, ...], int]:
@@ -94,7 +94,7 @@ class PartRows(PartFeatures):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """For compiled passes."""
+        """The arrays by which compiled passes find the features of a part."""
         return self.columns.numpy(), self.offsets.numpy()
 
     def select(self, parts: Tensor) -> "PartRows":
@@ -191,7 +191,7 @@ class PairFeatures(PartFeatures):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """For compiled passes."""
+        """The arrays by which compiled passes find the features of a part."""
         indices = (self.first, self.second, self._kinds)
         keys = (self.first_keys, self.second_keys, self.distance_keys, self._kind_keys)
         tensors = (*indices, *keys, self._kind_columns, self.between_keys)

@@ -275,7 +275,7 @@ class ProgramProblem(LinearProblem):
         return program.arrays, sizes, *self.part_features.rows, examples, self.normalized_weights.numpy()
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
-        """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
+        """Mean loss and cost of the best outputs; the gradient is added if there is an array for it."""
         w, arrays, count = self.checked_vector("w", w), self.arrays, min(threads.of_passes(), self.n)
         cuts = [self.n * k // count for k in range(count + 1)]
         gradients = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
