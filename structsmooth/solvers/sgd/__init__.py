@@ -12,7 +12,7 @@ from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.sgd import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.sgd import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.sgd.steps import epoch
 from structsmooth.solvers.state import empty
 

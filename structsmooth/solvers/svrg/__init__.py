@@ -13,7 +13,7 @@ from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
-from structsmooth.solvers.svrg import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.svrg import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.svrg.steps import epoch
 
 

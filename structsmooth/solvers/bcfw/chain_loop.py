@@ -12,7 +12,7 @@ from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.linear.chain.packed import Changes, packed, unpacked
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.solvers.bcfw import fused
+from structsmooth.solvers.bcfw import loop_arguments
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
 from structsmooth.solvers.bcfw.steps import epoch, plain
 
@@ -40,13 +40,13 @@ def _(
     before = packed(data, point.statistics)
     changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
-    examples, draws = fused.choices(order, data.n)
-    w, (total, remaining) = start.clone(), fused.averaging(start, averaging_weights, len(order))
+    examples, draws = loop_arguments.choices(order, data.n)
+    w, (total, remaining) = start.clone(), loop_arguments.averaging(start, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
     sets = _checked_sets(data, point, cache) if needed else (none.view(-1).to(data.label_type), none.double(), none)
     iterate = (data.matrix(w), data.matrix(total), before.arrays, changes.arrays, gaps.numpy())
-    held, settings = tuple(tensor.numpy() for tensor in sets), fused.settings(steps, cache)
+    held, settings = tuple(tensor.numpy() for tensor in sets), loop_arguments.settings(steps, cache)
     arrays = (draws.numpy(), data.arrays, *iterate, float(lam), remaining.numpy(), held)
 
     def steps_on(examples: Tensor, counter: Any) -> int:
