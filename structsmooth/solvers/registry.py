@@ -102,8 +102,9 @@ def solver_settings(solver: Solver[Any]) -> dict[str, Any]:
 
 def _options(name: str, text: str) -> Iterator[str]:
     """``option=value`` for each option: a solver inside the solver takes what follows it, up to the next comma."""
+    inner = {option for option, hint in get_type_hints(SOLVERS[name]).items() if is_solver(hint)}
     for piece in filter(None, text.split(",")):
-        if piece.partition("=")[0].replace("-", "_") in _inner_solvers(SOLVERS[name]):
+        if piece.partition("=")[0].replace("-", "_") in inner:
             yield piece
         else:
             yield from piece.split(":")
@@ -134,10 +135,6 @@ def _hyperparameter(solver: str, option: str) -> tuple[str, Any]:
 def is_solver(hint: Any) -> bool:
     """Whether a type is that of solvers."""
     return (get_origin(hint) or hint) is Solver
-
-
-def _inner_solvers(cls: type[Solver[Any]]) -> set[str]:
-    return {name for name, hint in get_type_hints(cls).items() if is_solver(hint)}
 
 
 def solver_text(solver: Solver[Any]) -> str:

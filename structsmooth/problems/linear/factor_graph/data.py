@@ -100,7 +100,8 @@ class FactorGraphs:
         for name in ("features", "costs", "edge_features", "base_scores"):
             self._keep_finite(name)
         for name in ("labels", "types", "rows", "edge_types", "edges", "node_offsets", "edge_offsets", "edge_sets"):
-            self._keep_integers(name)
+            require_integers(name, getattr(self, name))
+            object.__setattr__(self, name, getattr(self, name).long().contiguous())
         for name in ("features", "edge_features", "base_scores"):
             if getattr(self, name).dim() != 2:
                 raise ValueError(f"{name} must have two dimensions, got shape {tuple(getattr(self, name).shape)}")
@@ -228,10 +229,6 @@ class FactorGraphs:
         if not bool(value.isfinite().all()):
             raise ValueError(f"{name} must be finite, got NaN or an infinity")
         object.__setattr__(self, name, value.detach().double().contiguous())
-
-    def _keep_integers(self, name: str) -> None:
-        require_integers(name, getattr(self, name))
-        object.__setattr__(self, name, getattr(self, name).long().contiguous())
 
     def _check_offsets(self) -> None:
         for name, end in {"node_offsets": len(self.labels), "edge_offsets": len(self.edges)}.items():

@@ -131,13 +131,10 @@ class ArcScores(Structure):
         arcs = square.scatter(2, index, self.scores.view(-1, self.words, self.words)).transpose(1, 2)
         return SpanningTree(arcs[:, 1:], arcs[:, 0], single_root=self.single_root, validate_args=False)
 
-    def _heads(self, y: Tensor) -> Tensor:
-        place = y % self.words
-        return place + (place > torch.arange(self.words))
-
     def score(self, y: Tensor) -> Tensor:
         """Scores of outputs."""
-        return self._tree().score(self._heads(y))
+        place = y % self.words
+        return self._tree().score(place + (place > torch.arange(self.words)))
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Which arcs outputs have."""
