@@ -79,7 +79,7 @@ class MovedProblem(DerivedProblem):
         return self.problem.batch_losses(self.inner(w), indices, smoother)
 
     def linearize(self: M, w: Tensor) -> M:
-        """The linearized problem, moved likewise."""
+        """The linearization of the other problem, moved in the same way."""
         return self.over(self.problem.linearize(self.inner(w)))
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
@@ -131,7 +131,7 @@ class ShiftedProblem(MovedProblem):
         return self.problem.start() - self.origin
 
     def inner(self, w: Tensor) -> Tensor:
-        """c + w: [dim]."""
+        """The weights c + w, [dim], of the problem that is shifted."""
         return self.origin + w
 
     def restrict(self, indices: Tensor, w: Tensor) -> "tuple[ShiftedProblem, Tensor]":

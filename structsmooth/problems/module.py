@@ -279,7 +279,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
             self.shard = Shard(problem.shard.local.linearize(self.center))
 
     def start(self) -> Tensor:
-        """w_k: [dim]."""
+        """Weights to start from: w_k, [dim]."""
         return self.center.clone()
 
     def affine_batch(self, indices: Tensor) -> LinearizedBatch:
@@ -287,7 +287,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         return self.problem.linearized_batch(self.center, *self.problem.batch(indices))
 
     def linearize(self, w: Tensor) -> "LinearizedProblem":
-        """The problem itself."""
+        """The problem itself, which is linearized already."""
         return self
 
 

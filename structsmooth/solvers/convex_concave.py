@@ -34,7 +34,7 @@ class ConvexConcaveState(State):
     bound_decrease: float | None = None  # F(w_{k-1}) less the lower bound on convex problem k
 
     def observe(self, full: FullPass, lam: float) -> None:
-        """Learn F(w_k)."""
+        """Takes F(w_k) from its full pass."""
         assert full.loss is not None
         self.objective = full.loss + lam / 2 * float(self.weights @ self.weights)
 
@@ -115,7 +115,7 @@ class ConvexConcave(Solver[ConvexConcaveState]):
         return ConvexConcaveState(first_weights(problem, start))
 
     def evaluate(self, problem: Problem, lam: float, state: ConvexConcaveState) -> FullPass:
-        """The loss alone."""
+        """The loss at the weights, without its gradient, which nothing here needs."""
         loss, smoother = problem.loss(state.weights), problem.effective_smoother(self.smoother(state))
         return FullPass(state.weights, smoother, loss, empty(), loss)
 

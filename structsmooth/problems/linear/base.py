@@ -111,11 +111,11 @@ class LinearProblem(AffineProblem):
         return vector
 
     def augmented(self, w: Tensor, block: int) -> Parts:
-        """θ_i + ℓ_i."""
+        """The cost-augmented potentials θ_i + ℓ_i of a block."""
         return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
 
     def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
-        """The oracle, counted."""
+        """The answer of the oracle of a block, which is counted."""
         self.oracle_calls += 1
         return self.oracle(potentials, block, smoother)
 
@@ -136,7 +136,7 @@ class LinearProblem(AffineProblem):
         return list(accumulate(sizes, initial=0))
 
     def linearize(self, w: Tensor) -> "LinearProblem":
-        """The problem itself."""
+        """The problem itself, whose scores are linear."""
         return self
 
     def best_labels(self, w: Tensor) -> Any:
@@ -202,7 +202,7 @@ class LinearProblem(AffineProblem):
         return statistics
 
     def expected_cost(self, statistics: Tensor) -> float:
-        """(1/n) Σ ⟨ℓ_i, m_i⟩."""
+        """The mean cost of the statistics: (1/n) Σ ⟨ℓ_i, m_i⟩."""
         statistics = self.unpacked(statistics)
         costs = torch.stack(
             [inner(self.costs(block), self.block_statistics(statistics, block)) for block in range(self.blocks)]

@@ -85,7 +85,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         return checked_hinges_or_likelihood(type(self).__name__, problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ExponentiatedGradientState:
-        """Distributions near the labels."""
+        """State before the first pass: Gibbs distributions near the labels."""
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start near the labels")

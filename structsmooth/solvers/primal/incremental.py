@@ -89,7 +89,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     state_type = IncrementalState
 
     def stored(self, weights: Tensor) -> torch.dtype:
-        """Type of the planes."""
+        """The type in which gradients of planes are stored, given weights."""
         dtype: torch.dtype = weights.dtype if self.planes == "weights" else getattr(torch, self.planes)
         return dtype
 
@@ -103,7 +103,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return blocks if problem.shard is None or blocks < processes.count() else len(processes.share(blocks))
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> IncrementalState:
-        """The given weights, and what losses and gradients of some blocks give.
+        """State before the first pass: the given weights, and what losses and gradients of some blocks give.
 
         They give the storage of planes; and if η is not given, the η under which a first step takes a linearized loss
         to zero, on average, and the first scales.
@@ -147,7 +147,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return is_sparse
 
     def zero_planes(self, problem: Problem, weights: Tensor, sparse: bool) -> Planes:
-        """Planes below all losses."""
+        """Planes of zero, which are below all losses."""
         blocks = self.blocks(problem)
         gradients = Gradients.zeros(self.local_blocks(problem), weights, self.stored(weights), sparse=sparse)
         shares = weights.new_tensor([len(block) / problem.n for block in blocks])

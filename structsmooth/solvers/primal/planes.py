@@ -42,7 +42,7 @@ class Gradients:
 
     @property
     def dtype(self) -> torch.dtype:
-        """How numbers are stored."""
+        """The type in which numbers are stored."""
         return self.values[0].dtype
 
     @property
@@ -65,7 +65,7 @@ class Gradients:
         return Gradients([vector[columns]], [columns.int()], self.dim)
 
     def vector(self, i: int, dtype: torch.dtype) -> Tensor:
-        """g_i, [dim], in some type."""
+        """The vector g_i, [dim], in a type that is given."""
         values = self.values[i].to(dtype)
         return values.new_zeros(self.dim).index_copy_(0, self.columns[i].long(), values) if self.is_sparse else values
 

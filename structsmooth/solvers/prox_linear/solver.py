@@ -111,7 +111,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     @property
     def models(self) -> DualModels | SmoothedModels:
-        """How models are minimized."""
+        """What minimizes the models: in the dual, or smoothed, as the inner solver needs it."""
         if isinstance(self.inner, SmoothedSolver):
             return SmoothedModels(replace(self.inner, batch_size=self.batch_size), self.schedule == "adaptive")
         return DualModels(self.blocks)

@@ -54,14 +54,14 @@ def _near(graph: ModuleGraph, point: SoftPoint, seats: Tensor) -> SoftPoint:
 
 def _with_factors(pieces: Pieces, point: SoftPoint, nodes: Tensor, fixed: Tensor) -> SoftPoint:
     """The point with factors whose places have these marginals [P, S], but for those of fixed pieces."""
-    atoms, owner, alphas = point.atoms.long(), pieces.owners[0], point.alphas.clone()
+    (owner, _, factor), atoms, alphas = pieces.owners, point.atoms.long(), point.alphas.clone()
     labels = one_hot(atoms, nodes.shape[1]).double()  # [P, slots, S]
     rest = (1 - alphas.sum(1)).clamp_min(0.0)
     others = point.places - torch.einsum("pa,pas->ps", alphas[owner], labels)
     share = rest.clamp_min(_ROUNDING)
     others, final = (others / share[owner, None]).clamp_min(0.0), pieces.many(atoms.T)[2]
-    of_others = point.finals - torch.einsum("fa,afq->fq", alphas[pieces.owners[2]], final)
-    of_others = (of_others / share[pieces.owners[2], None]).clamp_min(0.0)
+    of_others = point.finals - torch.einsum("fa,afq->fq", alphas[factor], final)
+    of_others = (of_others / share[factor, None]).clamp_min(0.0)
     # The places of a piece in turn, for all pieces at once.
     first = torch.searchsorted(owner, torch.arange(pieces.count))
     number = torch.arange(len(owner)) - first[owner]
@@ -76,7 +76,7 @@ def _with_factors(pieces: Pieces, point: SoftPoint, nodes: Tensor, fixed: Tensor
     missing = missing.clamp_min(0.0)
     total = missing.sum(1, keepdim=True)
     missing = torch.where(total > _ROUNDING, missing / total, 1 / nodes.shape[1])
-    kept, factor = torch.where(fixed, 1.0, alphas.sum(1) + rest), pieces.owners[2]
+    kept = torch.where(fixed, 1.0, alphas.sum(1) + rest)
     found = torch.einsum("fa,afq->fq", alphas[factor], final) + rest[factor, None] * of_others
     found += (1 - kept[factor, None]).clamp_min(0.0) * pieces.independent(missing)
     # Entropies are concave, so that those of parts that are kept and of products count by their shares at least.

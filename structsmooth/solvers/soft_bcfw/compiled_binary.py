@@ -28,7 +28,7 @@ def binary_deltas(k, a, b, mu, edge_mu, fixed, per_message):
 
 @uncounted
 def _theta(c, edges, f, pair):
-    """The score of agreement."""
+    """The score of the agreement of the two ends of an edge."""
     theta = 0.0
     for j in range(f.shape[1]):
         theta += pair[edges[c, 2], j, 0] * f[c, j]

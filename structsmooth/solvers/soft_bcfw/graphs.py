@@ -222,7 +222,7 @@ _KNOWN: WeakKeyDictionary[LinearModuleProblem, dict[Decomposition, ModuleGraphs]
 
 
 def inner(a: Parts, b: Parts) -> float:
-    """⟨a, b⟩."""
+    """⟨a, b⟩ of two tuples of the same shapes, as a number."""
     return sum(float((p * q).sum()) for p, q in zip(a, b, strict=True))
 
 

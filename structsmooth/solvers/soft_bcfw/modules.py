@@ -113,7 +113,7 @@ class ModuleSoftDual:
         return -self.lam * self.weights(near).double(), cost / self.problem.n
 
     def scale(self) -> float:
-        """κ_0, as that of ``SoftDual``."""
+        """κ_0, at which a typical first step of an example would be a full one, as for ``SoftDual``."""
         zero, labels, norm, loss = torch.zeros_like(self.problem.start()), self.labels(), 0.0, 0.0
         for i in sample(self.problem.n):
             (w, potentials), graph = self._potentials(zero, i), self._all.each[i]
@@ -234,7 +234,7 @@ class ModuleSoftDual:
 
 
 def _minus(a: SoftPoint, b: SoftPoint) -> SoftPoint:
-    """The difference of marginals."""
+    """The point whose marginals are the differences of those of two points."""
     names = ("nodes", "edges", "places", "finals")
     return replace(a, **{name: getattr(a, name) - getattr(b, name) for name in names})
 

@@ -179,7 +179,7 @@ class PairFeatures(PartFeatures):
 
     @property
     def features(self) -> int:
-        """2**bits."""
+        """Number of weights: 2**bits."""
         return 1 << self.bits
 
     @cached_property

@@ -141,7 +141,7 @@ class ArcScores(Structure):
         return (torch.zeros_like(self.scores).scatter(1, y, 1.0),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The best trees."""
+        """The k best trees."""
         values, heads = self._tree().topk(k)
         m = torch.arange(self.words)
         y = m * self.words + heads - (heads > m).long()
