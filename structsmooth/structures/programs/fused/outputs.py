@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.gpu import power_of_two
-from structsmooth.structures.operators import of_smoothed_values, operator
+from structsmooth.structures.operators import operator, smoothed_gradient
 from structsmooth.structures.programs.fused.messages import log_sums
 from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
@@ -139,7 +139,7 @@ def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
     weights, used = ctx.saved_tensors
-    of_values = of_smoothed_values(weights, ctx.mu, grad, grad_weights)
+    of_values = smoothed_gradient(weights, ctx.mu, grad, grad_weights)
     return () if of_values is None else (weighted_uses(of_values, used, ctx.count),)
 
 
