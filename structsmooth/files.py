@@ -41,7 +41,7 @@ def size_limit() -> int:
 
 
 class FileError(ValueError):
-    """What is wrong with a file, with its name."""
+    """What is wrong with the content of a file, in a message that begins with the name of the file."""
 
 
 def check_size(name: object, size: int) -> None:
@@ -223,9 +223,9 @@ def crc32(path: str | Path) -> int:
 
 def keep(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` make a file of a cache that runs share: two runs may make the same file at the same time."""
-    own = path.with_name(f"{os.getpid()}-{path.name}")
-    write(own)
-    os.replace(own, path)
+    temporary = path.with_name(f"{os.getpid()}-{path.name}")
+    write(temporary)
+    os.replace(temporary, path)
 
 
 def read_lines(path: str | Path) -> list[str]:

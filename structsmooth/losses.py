@@ -315,7 +315,7 @@ class SlackRescaledHinge(StructuralHinge):
 
 
 def _hamming(name: str) -> Hamming:
-    """The cost of that name."""
+    """The Hamming cost, for its name as an argument; other names raise ``TypeError``."""
     if name != "hamming":
         raise TypeError(f'cost must be a cost, part costs, "hamming" or None, got {name!r}')
     return Hamming()

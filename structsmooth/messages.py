@@ -28,13 +28,13 @@ _level = ContextVar("verbosity", default=Verbosity.NORMAL)
 
 
 def verbosity() -> Verbosity:
-    """The level that holds now; see :func:`speaking`."""
+    """How much commands say at the moment; see :func:`speaking`."""
     return _level.get()
 
 
 @contextmanager
 def speaking(level: Verbosity) -> Iterator[None]:
-    """Speak at some level in this block."""
+    """In this block, commands say as much as the level allows."""
     token = _level.set(level)
     try:
         yield

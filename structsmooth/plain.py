@@ -148,9 +148,9 @@ def _array(value: Any, dtype: Any, name: str) -> Any:
     try:
         array = np.array(value)
         kinds = "iu" if np.dtype(dtype).kind in "iu" else "iuf"
-        own = array.astype(dtype) if array.size == 0 or array.dtype.kind in kinds else None
+        converted = array.astype(dtype) if array.size == 0 or array.dtype.kind in kinds else None
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers ({error})") from error
-    if own is None or not np.isfinite(own).all() or (kinds == "iu" and (own != array).any()):
+    if converted is None or not np.isfinite(converted).all() or (kinds == "iu" and (converted != array).any()):
         raise ValueError(f"{name} must be an array of numbers of type {np.dtype(dtype).name}")
-    return own
+    return converted

@@ -44,12 +44,12 @@ def register(cls: type[Container]) -> None:
 
 def _flattened(instance: Container) -> tuple[list[Any], Context]:
     """The attributes that hold tensors, and their names with all other attributes."""
-    own: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in instance.attributes().items():
-        kind = own if _holds_tensors(value) else others
+        kind = tensors if _holds_tensors(value) else others
         kind[name] = value
-    return list(own.values()), (tuple(own), others)
+    return list(tensors.values()), (tuple(tensors), others)
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -212,7 +212,7 @@ class SemiMarkov(DynamicProgram):
         return super().cost_augmented(y, cost)
 
     def _with_segments(self) -> "SemiMarkov":
-        """The same with scores of segments, which are 0."""
+        """The structure with scores of segments of 0 where it has none, for costs to be added to."""
         zeros = self.unary.new_zeros(1, 1, 1, 1).expand(*self.unary.shape[:2], *self.durations.shape[-2:])
         names = (*self.potential_names, "segments")
         return self._changed({"segments": zeros, "potential_names": names})

@@ -101,7 +101,7 @@ class SlackRescaled(Structure):
         return self._with(self.structure.detach(), self.y, self.mistake_cost.detach(), self.margin.detach())
 
     def without_wrong(self) -> "SlackRescaled":
-        """As in :class:`~structsmooth.Structure`."""
+        """The same outputs where examples that use NaN or +inf have none, as in :class:`~structsmooth.Structure`."""
         return self._with(self.structure.without_wrong(), self.y, self.mistake_cost, self.margin)
 
     def checked_labels(self, y: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class SlackRescaled(Structure):
         """Statistics of outputs: their costs times the parts that they have and the labels lack, and their costs."""
         costs = self._costs(y.unsqueeze(1)).squeeze(1)
         pairs = zip(self.structure.parts(y), self.structure.parts(self.y), strict=True)
-        return (*(costs.view(-1, *[1] * (own.dim() - 1)) * (own - labels) for own, labels in pairs), costs)
+        return (*(costs.view(-1, *[1] * (part.dim() - 1)) * (part - labels) for part, labels in pairs), costs)
 
     def _part_scores(self) -> tuple[Tensor, ...]:
         return (*self.structure._part_scores(), self.margin)
@@ -166,8 +166,8 @@ class SlackRescaled(Structure):
         """Costs [B, K] of outputs [B, K, ...]."""
         correct, _ = self.structure.as_classes(self.y)
         real = getattr(self.structure, "mask", torch.ones_like(correct, dtype=torch.bool))
-        wrong = [(self.structure.as_classes(own)[0] != correct) & real for own in y.unbind(1)]
-        mistakes = torch.stack([own.flatten(1).sum(1) for own in wrong], 1)
+        wrong = [(self.structure.as_classes(output)[0] != correct) & real for output in y.unbind(1)]
+        mistakes = torch.stack([mistaken.flatten(1).sum(1) for mistaken in wrong], 1)
         return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * mistakes
 
     def _costs_of_counts(self, count: int) -> Tensor:
