@@ -40,10 +40,10 @@ def max_marginals(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: 
         inside = _with(inside, above[t], before[t] + sent[t])
     rest = torch.zeros_like(inside)
     for t in range(nodes):
-        own = _at(rest, above[t]) + before[t]
+        outside = _at(rest, above[t]) + before[t]
         # Siblings come in the reverse of the order in which their messages were sent.
         rest = _with(rest, above[t], _at(rest, above[t]) + sent[t])
-        rest = rest.slice_scatter(torch.where(hangs[t], downward(own, costs, t), own).unsqueeze(1), 1, t, t + 1)
+        rest = rest.slice_scatter(torch.where(hangs[t], downward(outside, costs, t), outside).unsqueeze(1), 1, t, t + 1)
         sent[t] = inside[:, t] + rest[:, t]
     return torch.stack(sent, 1)[:, order.argsort()]
 

@@ -162,7 +162,7 @@ def _ordered(unary: Tensor, pairwise: Tensor, pairs: Tensor) -> _Reparameterized
     later: list[list[tuple[int, Any]]] = [[] for _ in unary]
     for (a, b), table in zip(ends, turned, strict=True):
         later[a].append((b, table))
-    best = np.array([sum(float(table.max()) for _, table in own) for own in later])
+    best = np.array([sum(float(table.max()) for _, table in tables) for tables in later])
     return _Reparameterized(rank.tolist(), node[order].numpy(), later, np.append(np.cumsum(best[::-1])[::-1], 0.0))
 
 

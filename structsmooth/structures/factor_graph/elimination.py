@@ -238,8 +238,8 @@ class Eliminated(DynamicProgram):
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, N, S] with each state of each node, zero where there is no node."""
         columns = list(torch.zeros_like(self.unary).unbind(1))
-        for step, own in self._tables(values):
-            best = own.movedim(1 + step.position, 1).unsqueeze(-1).flatten(2).max(2).values
+        for step, table in self._tables(values):
+            best = table.movedim(1 + step.position, 1).unsqueeze(-1).flatten(2).max(2).values
             columns[step.node] = pad(best, (0, self.unary.shape[2] - best.shape[1]), value=-torch.inf)
         return torch.stack(columns, 1)
 
@@ -247,8 +247,8 @@ class Eliminated(DynamicProgram):
         """The sum of the expected entropies of nodes given their neighbours, without large sums that cancel."""
         total = self.unary.new_zeros(len(self.unary))
         for step, joint in self._tables(self._sums[1]):
-            for sign, own in ((1.0, joint), (-1.0, joint.sum(1 + step.position))):
-                total = total + sign * by_example(torch.special.entr(own))
+            for sign, table in ((1.0, joint), (-1.0, joint.sum(1 + step.position))):
+                total = total + sign * by_example(torch.special.entr(table))
         return total
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
@@ -265,8 +265,8 @@ class Eliminated(DynamicProgram):
         """Values [B, P] of the entries by step, [B, S, ..., S]."""
         shapes = [self.plan.shape(step.scope) for step in self.plan.steps]
         tables = values.split(list(map(prod, shapes)), 1)
-        for step, shape, own in zip(self.plan.steps, shapes, tables, strict=True):
-            yield step, own.view(len(values), *shape)
+        for step, shape, table in zip(self.plan.steps, shapes, tables, strict=True):
+            yield step, table.view(len(values), *shape)
 
     def _best_of_all(self) -> tuple[Tensor, Tensor]:
         """The best output by enumeration, compiled, with nodes in the order of elimination."""
@@ -285,9 +285,9 @@ class Eliminated(DynamicProgram):
         return values.unsqueeze(1), y.unsqueeze(1)
 
 
-def _aligned(values: Tensor, own: Scope, scope: Scope) -> Tensor:
+def _aligned(values: Tensor, scope: Scope, larger: Scope) -> Tensor:
     """Values [B, S, ..., S] of a scope with a dimension for every node of a larger one."""
-    for i, node in enumerate(scope):
-        if node not in own:
+    for i, node in enumerate(larger):
+        if node not in scope:
             values = values.unsqueeze(1 + i)
     return values

@@ -82,7 +82,7 @@ def groups(layout: Layout, sizes: tuple[int, ...], limits: Limits) -> list[Group
     alike: dict[Graph, list[int]] = {}
     for b in (~as_forests.is_forest).nonzero()[:, 0].tolist():
         alike.setdefault(layout.graph(b), []).append(b)
-    others = [Group(torch.tensor(own), _by_size(*graph, sizes, limits)) for graph, own in alike.items()]
+    others = [Group(torch.tensor(members), _by_size(*graph, sizes, limits)) for graph, members in alike.items()]
     return [Group(rows, trees), *others] if len(rows) or not others else others
 
 

@@ -163,10 +163,10 @@ class Messages:
         for _ in range(sweeps):
             for chosen in self.independent_sets:
                 total = self.unary
-                for own, other, tables in ((a, b, self.pairwise), (b, a, self.pairwise.transpose(2, 3))):
+                for end, other, tables in ((a, b, self.pairwise), (b, a, self.pairwise.transpose(2, 3))):
                     label = y.gather(1, other)[:, :, None, None].expand(-1, -1, states, 1)
                     given = tables.gather(3, label).squeeze(-1) * self.layout.edge_mask.unsqueeze(-1)
-                    total = total.scatter_add(1, own.unsqueeze(-1).expand_as(given), given)
+                    total = total.scatter_add(1, end.unsqueeze(-1).expand_as(given), given)
                 best, now = total.argmax(-1), total.gather(-1, y.unsqueeze(-1))
                 better = (total.amax(-1, keepdim=True) > now).squeeze(-1)
                 y = torch.where(chosen & better, best, y)

@@ -30,9 +30,9 @@ from structsmooth.structures.operators import (
 
 def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1) -> Exact:
     """The examples on the CPU, and how to solve them."""
-    own = Expanded(*on_cpu(*graph))
-    unary, pairwise, layout = own.in_float64()
-    return Exact((unary, pairwise), layout, groups(layout, sizes_of(own.unary), Limits(max_table, max_sets)))
+    expanded = Expanded(*on_cpu(*graph))
+    unary, pairwise, layout = expanded.in_float64()
+    return Exact((unary, pairwise), layout, groups(layout, sizes_of(expanded.unary), Limits(max_table, max_sets)))
 
 
 def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
@@ -77,8 +77,8 @@ def _of_marginals(
     potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any
 ) -> tuple[Tensor, ...]:
     *layout, max_table = others
-    own = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
-    gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *own, max_table)
+    directions = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
+    gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *directions, max_table)
     return gradients
 
 
@@ -116,8 +116,8 @@ def weighted_hessian(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grads, marginals⟩: a product with second derivatives of the log-partition function."""
     exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
-    weights = tuple(own.to("cpu", torch.float64) for own in (grad_node, grad_edge))
-    node, edge = exact.solved(lambda own, rows: own.second_derivatives(*(w[rows] for w in weights)))
+    weights = tuple(grad.to("cpu", torch.float64) for grad in (grad_node, grad_edge))
+    node, edge = exact.solved(lambda structure, rows: structure.second_derivatives(*(w[rows] for w in weights)))
     return node.to(unary), edge.to(pairwise)
 
 

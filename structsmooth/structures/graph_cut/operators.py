@@ -23,7 +23,7 @@ def check_edges(edges: Tensor, nodes: int) -> None:
 
 def _checked(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) -> tuple[Any, ...]:
     check_edges(edges, unary.shape[1])
-    return unary, pairwise, edges, *(own for own in others if isinstance(own, Tensor))
+    return unary, pairwise, edges, *(other for other in others if isinstance(other, Tensor))
 
 
 def _one_flow(unary: Tensor, pairwise: Tensor, edges: Tensor, *_: Any) -> int:

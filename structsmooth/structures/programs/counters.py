@@ -197,10 +197,10 @@ def by_count(
     def read(parts: tuple[Tensor, ...]) -> Tensor:
         return outputs(reference.listed(parts[0], program.longest))
 
-    own = partial(recursion, counts=counts, which=which, program=program, size=size)
+    sums_by_count = partial(recursion, counts=counts, which=which, program=program, size=size)
     rows = torch.arange(len(scores), device=scores.device)
     listing = listed_by_programs(scores, counts, [(program, rows, which)], size, outputs) if compiled else None
-    return ByCount((scores,), own, size, read, listing)
+    return ByCount((scores,), sums_by_count, size, read, listing)
 
 
 def _inputs(scores: Tensor, counts: Tensor, which: Tensor, handle: int, *_: int) -> tuple[Any, ...]:

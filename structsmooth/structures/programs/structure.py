@@ -93,8 +93,8 @@ class Derived(Structure):
         return bool(getattr(self, name).dim() < self.potential_dims.get(name, 0))
 
     def _rows(self) -> tuple[str, ...]:
-        own = [name for name in self.potential_names if not self._is_shared(name)]
-        return (*own, *self.row_names)
+        names = [name for name in self.potential_names if not self._is_shared(name)]
+        return (*names, *self.row_names)
 
 
 class DynamicProgram(Derived):
@@ -225,7 +225,7 @@ class DynamicProgram(Derived):
                 f"counts must have one tensor for each of {len(whole.potentials)} potentials, got {len(counts)}"
             )
         pairs = zip(counts, whole.potentials, strict=True)
-        added = whole.replace(*(own.detach().to(torch.float64).expand(p.shape) for own, p in pairs))
+        added = whole.replace(*(count.detach().to(torch.float64).expand(p.shape) for count, p in pairs))
         if size is None:
             size = 1 + _largest_count(added)
         if self.validate_args and bool((added.replace(*(-p for p in added.potentials)).max()[0] > 0).any()):

@@ -113,10 +113,10 @@ class Tree(Structure):
         """Indicators of labels [B, N, S], and of pairs of parent and node [B, N, S, S], zero at roots and padding."""
         y = self.checked_labels(y)
         unary, *_ = self._arguments()
-        own = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
+        nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
         above = torch.nn.functional.one_hot(self._labels_of_parents(y), unary.shape[-1]).to(unary.dtype)
-        edges = above.unsqueeze(-1) * own.unsqueeze(-2) * self._hangs[:, :, None, None]
-        return own * self.mask.unsqueeze(-1), edges
+        edges = above.unsqueeze(-1) * nodes.unsqueeze(-2) * self._hangs[:, :, None, None]
+        return nodes * self.mask.unsqueeze(-1), edges
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct labelings [B, k, N] (Algorithm 8).
