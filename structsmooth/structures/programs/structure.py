@@ -15,11 +15,11 @@ from structsmooth.structures.programs.counters import ByCount, by_count
 from structsmooth.structures.programs.program import Program
 from structsmooth.structures.semirings import outside_inference_mode
 
-S = TypeVar("S", bound="Derived")
+S = TypeVar("S", bound="LinearlyScored")
 P = TypeVar("P", bound="DynamicProgram")
 
 
-class Derived(Structure):
+class LinearlyScored(Structure):
     """Outputs that are lists of scores, which are a linear function of the potentials.
 
     With P scores and a linear map A, the score of an output that uses the scores u is ⟨A θ, u⟩, and its parts are Aᵀ u:
@@ -97,7 +97,7 @@ class Derived(Structure):
         return (*names, *self.row_names)
 
 
-class DynamicProgram(Derived):
+class DynamicProgram(LinearlyScored):
     """Outputs that are the derivations of a :class:`~structsmooth.programs.Program`: all oracles follow from it.
 
     A subclass names its potentials in ``potential_names`` and defines
