@@ -76,7 +76,7 @@ def _transformed(scores: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
 
 
 def _at(scores: Tensor, t: Tensor) -> Tensor:
-    """Those of one position of the order: [B, H, W]."""
+    """Scores [B, H, W] at position ``t`` of the order, among those [B, N, H, W] of all."""
     return scores[:, t.view(1)].squeeze(1)  # torch 2.5 cannot trace the derivative of index_select here
 
 

@@ -12,8 +12,8 @@ from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.elimination import Edges
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.min_fill import Scope
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.search import SearchSpace
 
 # Sweeps of message passing for the bounds of a search.
@@ -104,7 +104,7 @@ class Searched(SearchSpace[Outputs]):
         )
 
     def initial(self, example: int) -> Outputs:
-        """No variable decided."""
+        """All outputs of an example: no variable is decided."""
         return self._set(example, (), self._states)
 
     def split(self, subset: Outputs) -> tuple[Outputs, Outputs]:
@@ -173,5 +173,5 @@ def _reparameterized(unary: Tensor, pairwise: Tensor, pairs: Tensor) -> tuple[Te
     scores = unary.unsqueeze(0), pairwise.unsqueeze(0)
     finite, _ = with_penalties(*scores, layout)
     deltas = roof_duality.solve(finite)[1] if unary.shape[1] == 2 else solve(finite, _TOLERANCE, _SWEEPS).deltas
-    node, edge = Messages(*scores, layout).reparameterized(deltas)
+    node, edge = RelaxationDual(*scores, layout).reparameterized(deltas)
     return node[0], edge[0]

@@ -1,4 +1,4 @@
-"""Enumeration of all outputs; message passing and search, see :mod:`structsmooth.structures.factor_graph.messages`."""
+"""Enumeration of all outputs; message passing and search, see :mod:`.relaxation_dual`."""
 
 import numpy as np
 

@@ -44,12 +44,12 @@ class Step(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Of the node in the scope."""
+        """Where the node stands in the scope."""
         return self.scope.index(self.node)
 
     @property
     def rest(self) -> Scope:
-        """The neighbours."""
+        """The neighbours of the node in the scope, which the message is a function of."""
         return tuple(v for v in self.scope if v != self.node)
 
 
@@ -69,7 +69,7 @@ class Elimination:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """In min-fill order."""
+        """The elimination of each node, in min-fill order."""
         left = {e: edge for e, edge in enumerate(self.edges) if edge is not None}
         messages: dict[int, Scope] = {}  # of the steps that nobody took yet
         steps = []
@@ -157,11 +157,11 @@ class Eliminated(DynamicProgram):
         super().__init__(validate_args=False)
 
     def program(self) -> Program:
-        """The program of :func:`message_program`."""
+        """The program of :func:`message_program` for the plan of the elimination."""
         return message_program(self.plan.nodes, self.plan.edges, self.plan.sizes)
 
     def program_scores(self) -> Tensor:
-        """The entries of all tables."""
+        """The entries of the tables of all steps, [B, P], step by step."""
         return self._entries
 
     @cached_property
@@ -180,7 +180,7 @@ class Eliminated(DynamicProgram):
         return total.expand(len(total), *self.plan.shape(step.scope))
 
     def derivation(self, y: Tensor) -> Tensor:
-        """An entry of each table."""
+        """The entry of each table that outputs ``y`` [B, N] use: int64 [B, steps]."""
         states, entries, offset = dict(enumerate(y.unbind(-1))), [], 0
         for step in self.plan.steps:
             entries.append(offset + _number(states, step.scope, self.plan.sizes))
@@ -188,7 +188,7 @@ class Eliminated(DynamicProgram):
         return torch.stack(entries, 1)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """The states that the entries decide."""
+        """Labels [B, K, N] of the outputs that use the entries ``used`` [B, K, M] of tables."""
         owners, states = self.plan.labels
         y = torch.zeros(*used.shape[:2], self.unary.shape[1] + 1, dtype=torch.int64)
         return y.scatter(2, owners[used], states[used])[..., :-1]

@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Examples that are solved together."""
+    """Examples that are solved together, and the structure whose oracles solve them."""
 
     rows: Tensor
     bind: Bind

@@ -81,7 +81,7 @@ class Automata:
         return self._final(node[:, node.shape[1] - places :], middles)
 
     def _final(self, pairs: Tensor, middles: Tensor) -> Tensor:
-        """The same of values [B, M, P] of auxiliary nodes, and [B, H, P, P] of edges in the middle."""
+        """As :meth:`final`, for values [B, M, P] of auxiliary nodes, and [B, H, P, P] of edges in the middle."""
         (_, factors, _), count = self.scopes.shape, self.transitions.shape[2]
         last = self._last.unsqueeze(-1) & (self.pairs >= 0)
         sums = pairs.new_zeros(len(pairs), factors * count)
@@ -174,7 +174,7 @@ class Automata:
 
     @property
     def _positions(self) -> Tensor:
-        """Of each place in its scope, [M]."""
+        """The position of each place in its scope, [M]."""
         first = torch.searchsorted(self.owners, torch.arange(len(self.transitions), device=self.owners.device))
         return torch.arange(len(self.owners), device=self.owners.device) - first[self.owners]
 

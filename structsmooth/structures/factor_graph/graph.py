@@ -112,7 +112,7 @@ class FactorGraph(Structure):
                 self.check_values("factors")
 
     def check_shapes(self) -> None:
-        """Raise unless potentials have their shapes."""
+        """Raise unless pairwise scores have one of their forms, and those of factors are [B, F, Q]."""
         checks.require_scores("pairwise", self.pairwise)
         forms.check_form(self.pairwise, len(self.unary), self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)

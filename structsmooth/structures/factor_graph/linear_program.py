@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.structures.factor_graph.messages import Marginals, Messages
+from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual
 
 
-def solve(problem: Messages) -> tuple[Marginals, Tensor]:
+def solve(problem: RelaxationDual) -> tuple[Marginals, Tensor]:
     """An optimal point, and optimal messages: the dual variables of the agreement constraints.
 
     Raises:

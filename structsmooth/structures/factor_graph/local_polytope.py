@@ -103,7 +103,7 @@ class LocalPolytope(FactorGraph):
 
     @property
     def _factors(self) -> list[Tensor]:
-        """What rounding needs to know of factors, if there are any."""
+        """The tensors of the automata of factors and their scores, which rounding needs; nothing without factors."""
         if self.factors is None:
             return []
         return [*vars(self._automata).values(), self.factors.detach()]

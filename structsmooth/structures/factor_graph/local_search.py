@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.expansion import Automata
-from structsmooth.structures.factor_graph.messages import Messages
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual
 
 # Gains below this share of the score are rounding.
 _GAIN = 1e-12
@@ -24,7 +24,7 @@ class LocalSearch:
         """The same search over some of the examples."""
         return LocalSearch(replace(self.automata, scopes=self.automata.scopes[index]), self.scores[index])
 
-    def __call__(self, problem: Messages, y: Tensor) -> Tensor:
+    def __call__(self, problem: RelaxationDual, y: Tensor) -> Tensor:
         """Labels [B, N + M] of the graph ``problem`` at which no move that is tried improves the score.
 
         A factor moves its scope to the labels that are best for itself and the nodes, by dynamic programming.
@@ -43,18 +43,18 @@ class LocalSearch:
 
 
 class _Problem(NamedTuple):
-    expanded: Messages
+    expanded: RelaxationDual
     automata: Automata
     scores: Tensor  # finite
     nodes: int
 
     @property
     def node_edges(self) -> int:
-        """Of edges between nodes."""
+        """Number of edges between nodes of the graph, which come before those of factors."""
         return self.expanded.pairwise.shape[1] - 2 * len(self.automata.owners) + 1
 
     def score(self, y: Tensor) -> Tensor:
-        """[B] of labels [B, N]."""
+        """Scores [B] of labels [B, N] of the nodes, with those of the factors."""
         a, b = self.expanded.ends[:, : self.node_edges].unbind(-1)
         b_, e = torch.meshgrid(*(torch.arange(size, device=y.device) for size in a.shape), indexing="ij")
         pairs = self.expanded.pairwise[b_, e, y.gather(1, a), y.gather(1, b)]

@@ -29,7 +29,7 @@ from structsmooth.structures.operators import (
 
 
 def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1) -> Exact:
-    """The examples on the CPU, and how to solve them."""
+    """The examples of a batch on the CPU, in float64, grouped by how they are solved."""
     expanded = Expanded(*on_cpu(*graph))
     unary, pairwise, layout = expanded.in_float64()
     return Exact((unary, pairwise), layout, groups(layout, sizes_of(expanded.unary), Limits(max_table, max_sets)))
@@ -125,7 +125,7 @@ def weighted_hessian(
 def _marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Those of :func:`marginals`."""
+    """The operator behind :func:`marginals`, for graphs with an edge."""
     log_z, node, edge = _run_marginals(_exact((unary, pairwise, edges, node_mask, edge_mask), max_table))
     return log_z.to(unary), node.to(unary), edge.to(unary)
 

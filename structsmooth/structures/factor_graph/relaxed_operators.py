@@ -12,8 +12,8 @@ from torch import Tensor
 from structsmooth.structures.factor_graph.expansion import Automata
 from structsmooth.structures.factor_graph.layout import Expanded
 from structsmooth.structures.factor_graph.local_search import LocalSearch
-from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.relaxation import RelaxationMethod, relax
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.factor_graph.roof_duality import optimum
 from structsmooth.structures.operators import exp_oracle_backward, operator, save_inputs_and_statistics
 
@@ -105,7 +105,7 @@ def logsumexp(
     return value.to(unary), node.to(unary), edge.to(unary)
 
 
-def _least(problem: Messages, tau: Tensor, max_sweeps: int) -> Tensor:
+def _least(problem: RelaxationDual, tau: Tensor, max_sweeps: int) -> Tensor:
     """The messages of the least dual at temperatures ``tau``."""
     deltas = problem.zero()
     for _ in range(0, max_sweeps, _ROUND):

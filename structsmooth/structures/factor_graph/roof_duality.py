@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Marginals, Messages
+from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual
 from structsmooth.structures.operators import on_cpu
 
 
-def solve(problem: Messages) -> tuple[Marginals, Tensor]:
+def solve(problem: RelaxationDual) -> tuple[Marginals, Tensor]:
     """An optimal point, half-integral, and optimal messages; found on the CPU."""
     unary, pairwise, *layout = on_cpu(problem.unary, problem.pairwise, *problem.layout)
     deltas = torch.zeros(problem.zero().shape, dtype=unary.dtype)

@@ -33,7 +33,7 @@ def _one_flow(unary: Tensor, pairwise: Tensor, edges: Tensor, *_: Any) -> int:
 
 
 def _flows(unary: Tensor, *others: Any) -> int:
-    """The same for a flow for each node."""
+    """Number of operations of one maximal flow for each node of each example, usually."""
     return unary.shape[1] * _one_flow(unary, *others)
 
 

@@ -40,23 +40,23 @@ class Polynomials(Semiring):
         self.semiring, self.size = semiring, size
 
     def split(self, values: Tensor) -> Tensor:
-        """Values [..., C R] as [..., C, R]."""
+        """Values [..., C R] as coefficients [..., C, R], one for each count."""
         coefficients: Tensor = values.unflatten(-1, (self.size, -1))
         return coefficients
 
     def embed(self, scores: Tensor) -> Tensor:
-        """Scores [...] of a count of 0."""
+        """Scores [...] as polynomials whose only coefficient is that of a count of 0."""
         return pad(self.semiring.embed(scores).unsqueeze(-2), (0, 0, 0, self.size - 1), value=-torch.inf).flatten(-2)
 
     def shifted(self, values: Tensor, counts: Tensor) -> Tensor:
-        """Values with counts [...] >= 0 added to theirs."""
+        """Polynomials times the monomials of counts [...] >= 0: each coefficient moves up by so many."""
         coefficients = self.split(values)
         source = torch.arange(self.size, device=values.device) - counts.unsqueeze(-1)
         index = source.clamp_min(0).unsqueeze(-1).expand_as(coefficients)
         return torch.where((source >= 0).unsqueeze(-1), coefficients.gather(-2, index), -torch.inf).flatten(-2)
 
     def sum(self, values: Tensor, dim: int) -> Tensor:
-        """Sums of the coefficients."""
+        """Sums of polynomials over ``dim``, coefficient by coefficient."""
         return self.semiring.sum(self.split(values), dim).flatten(-2)
 
     def product(self, left: Tensor, right: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def _product(semiring: Semiring, left: Tensor, right: Tensor) -> Tensor:
 
 
 def at_root(values: Tensor, root: Tensor) -> Tensor:
-    """Of each example, the values [B, R] of its root."""
+    """The values [B, R] of the root of each example, among those [B, V, R] of all places."""
     index = root.view(-1, 1, 1).expand(-1, 1, values.shape[-1])
     return values.gather(1, index).squeeze(1)
 

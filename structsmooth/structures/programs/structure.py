@@ -59,7 +59,7 @@ class LinearlyScored(Structure):
         return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
 
     def named_potentials(self) -> list[tuple[str, Tensor]]:
-        """The potentials with their names."""
+        """Pairs of the name of a potential and the potential."""
         return list(zip(self.potential_names, self.potentials, strict=True))
 
     def listed(self, values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ class LinearlyScored(Structure):
 
     @property
     def _oracles(self) -> Any:
-        """The module of the oracles that answer."""
+        """The module whose functions are the oracles of the program."""
         return reference
 
     def _part_scores(self) -> tuple[Tensor, ...]:
@@ -272,7 +272,7 @@ def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
 
 
 def _largest_count(added: DynamicProgram) -> int:
-    """Of all outputs, or as many as they have variables where Python may not read it."""
+    """The largest count of an output, or the number of its variables where Python may not read values."""
     y = added.max()
     if checks.can_read_values():
         return int(y[0].clamp_min(0).max()) if len(y[0]) else 0

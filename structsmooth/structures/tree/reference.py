@@ -49,7 +49,7 @@ def depths_and_ancestors(parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]
 
 
 class Messages(NamedTuple):
-    """Intermediate results of the recursion."""
+    """What the upward pass of the recursion leaves for passes that go down."""
 
     inside: Tensor  # [B, N + 1, S, R]: the branch of each position, by its state
     sent: list[Tensor]  # [B, S, R] for each position: its message, by the state of the parent

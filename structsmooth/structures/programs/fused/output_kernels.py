@@ -1,14 +1,14 @@
 """Triton kernels that find, count and score the outputs of any program.
 
-Shapes are those of :mod:`structsmooth.structures.programs.fused.message_kernels`. Outputs are lists of the scores that
+Shapes are those of :mod:`structsmooth.structures.programs.fused.sum_kernels`. Outputs are lists of the scores that
 they use, P where there is none: int64 [B, K, M].
 """
 
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import project
-from structsmooth.structures.programs.fused.message_kernels import edge_scores
+from structsmooth.compiled.triton_functions import project
+from structsmooth.structures.programs.fused.sum_kernels import edge_scores
 
 SIZES = ["nodes", "scores", "levels", "k", "pairs", "depth", "longest", "draws"]
 

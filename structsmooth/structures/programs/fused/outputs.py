@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import power_of_two
 from structsmooth.structures.operators import operator, smoothed_gradient
-from structsmooth.structures.programs.fused.messages import log_sums
+from structsmooth.structures.programs.fused.sums import log_sums
 from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
 

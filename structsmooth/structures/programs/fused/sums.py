@@ -22,7 +22,7 @@ def _like_sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool = 
 
 def _sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool) -> tuple[Tensor, Tensor]:
     """Log-sums, or maxima, of roots [B] and of all places [B, N + 1]."""
-    from structsmooth.structures.programs.fused import message_kernels as kernels  # Triton loads with the first kernel
+    from structsmooth.structures.programs.fused import sum_kernels as kernels  # Triton loads with the first kernel
 
     t, roots, sizes = rooted(root_index, handle)
     at_root, values = _like_sums(scores, root_index, handle)
@@ -36,7 +36,7 @@ def _sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool) -> tup
 
 def _parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int, largest: bool) -> Tensor:
     """Probabilities [B, P] of the scores times the weights [B], or max-marginals, from the sums of places."""
-    from structsmooth.structures.programs.fused import message_kernels as kernels
+    from structsmooth.structures.programs.fused import sum_kernels as kernels
 
     t, roots, sizes = rooted(root_index, handle)
     scores, out, adjoint = scores.contiguous(), torch.empty_like(scores), torch.empty_like(values)
@@ -84,7 +84,7 @@ def _like_tangents(scores: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
 
 
 def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tensor | None, ...]:
-    """The third derivatives are computed by torch."""
+    """The third derivatives, by torch."""
     scores, root_index, _, weights, directions = ctx.saved_tensors
 
     def total(scores: Tensor, weights: Tensor, directions: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def tangents(
     scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
     """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B]."""
-    from structsmooth.structures.programs.fused import message_kernels as kernels
+    from structsmooth.structures.programs.fused import sum_kernels as kernels
 
     t, roots, sizes = rooted(root_index, handle)
     scores, directions = scores.contiguous(), directions.contiguous()

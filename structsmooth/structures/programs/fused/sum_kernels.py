@@ -11,7 +11,7 @@ With ``MAX``, sums are maxima and products sums: then reverse passes give max-ma
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import finite
+from structsmooth.compiled.triton_functions import finite
 
 SIZES = ["nodes", "scores", "levels"]
 
@@ -93,7 +93,7 @@ def _best_around(theta, values, around, place, left, right, index, head, edges, 
 
 @triton.jit
 def _best_through(theta, values, around, left, right, index, head, edges, real, scores):
-    """The best of the derivations by edges."""
+    """The best derivations that use each of the edges."""
     joint = edge_scores(theta, values, left, right, index, edges, real, scores)
     return joint + tl.load(around + tl.load(head + edges, mask=real, other=0), mask=real, other=float("-inf"))
 
