@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Verbosity(IntEnum):
-    """Nothing but errors and results; what is being done; or also each pass and the time of each stage."""
+    """How much commands say: errors and results alone, also what they do, or also each pass and the time of stages."""
 
     QUIET = 0
     NORMAL = 1

@@ -109,7 +109,7 @@ class ActiveSets:
         """The optimum on the affine hull of the active sets for other z [b, A], and the multiplier of Σ u = 1."""
         return affine_optimum(self.products[rows], self.active[rows], linear)
 
-    def _make_room(self, vertices: int, numbers: int) -> None:
+    def _grow(self, vertices: int, numbers: int) -> None:
         """Double the slots if there are ``vertices`` to come, and add some for ``numbers`` more in each."""
         more, wider = vertices * self.active.shape[1], max(numbers, 0)
         self.index, self.values = (pad(tensor, (0, wider, 0, more)) for tensor in (self.index, self.values))

@@ -34,19 +34,19 @@ class Distribution(Batch, ABC):
 
     @abstractmethod
     def score(self, y: Tensor) -> Tensor:
-        """Scores of outputs."""
+        """Scores [B] of outputs ``y``."""
 
     @abstractmethod
     def max(self) -> tuple[Tensor, Tensor]:
-        """Max oracle."""
+        """Max oracle: the largest scores [B], and outputs that have them."""
 
     @abstractmethod
     def logsumexp(self) -> Tensor:
-        """Exp oracle."""
+        """Exp oracle: the log-partition function [B]."""
 
     @abstractmethod
     def marginals(self) -> tuple[Tensor, ...]:
-        """Probabilities of the parts."""
+        """Probabilities of the parts of outputs, a tensor for each kind of part."""
 
     @abstractmethod
     def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:

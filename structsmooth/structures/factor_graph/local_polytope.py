@@ -90,11 +90,11 @@ class LocalPolytope(FactorGraph):
         return self._contracted(node, edge)
 
     def max_marginals(self) -> Tensor:
-        """Not known."""
+        """Raise ``NotImplementedError``: the relaxation has no such oracle."""
         raise self._no_oracle("max_marginals")
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
-        """Not known."""
+        """Raise ``NotImplementedError``: the relaxation has no such oracle."""
         raise self._no_oracle("sample")
 
     def _largest(self) -> tuple[Tensor, ...]:

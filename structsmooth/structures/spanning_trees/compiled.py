@@ -130,7 +130,7 @@ def best_tree(arcs, single_root, graph, forest, found):
 
 @compiled
 def scratch(nodes):
-    """Room for :func:`best_tree`: a graph and a forest."""
+    """Workspace of :func:`best_tree`: a graph and a forest."""
     square, line = (2 * nodes, 2 * nodes), 2 * nodes
     graph = np.empty(square), np.empty(square), np.empty(square, np.int64), np.empty(square, np.int64)
     sets = np.empty(line, np.int64), np.empty(line, np.int64), np.empty(line, np.int64), np.empty(line, np.int64)

@@ -150,7 +150,7 @@ class Tree(Structure):
 
     @property
     def _oracles(self) -> Any:
-        """The module of the oracles that answer."""
+        """The module whose functions are the oracles of the tree."""
         return operators if self._compiled else reference
 
     @property

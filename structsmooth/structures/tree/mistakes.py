@@ -55,7 +55,7 @@ class _Mistakes(Polynomials):
         self.wrong = wrong
 
     def embed(self, scores: Tensor) -> Tensor:
-        """Scores as monomials."""
+        """Scores as polynomials with one coefficient: that of the mistakes which their states are."""
         return self.shifted(super().embed(scores), self.wrong)
 
 
