@@ -47,13 +47,9 @@ def _flattened(instance: Container) -> tuple[list[Any], Context]:
     tensors: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in instance.attributes().items():
-        kind = tensors if _holds_tensors(value) else others
+        kind = tensors if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)) else others
         kind[name] = value
     return list(tensors.values()), (tuple(tensors), others)
-
-
-def _holds_tensors(value: Any) -> bool:
-    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
 
 
 class TensorFields:

@@ -41,7 +41,8 @@ def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
 
 
 def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return operators.like_top_k(unary, others[4])
+    *_, k, _max_table, _max_sets = others
+    return operators.like_top_k(unary, k)
 
 
 @operator("factor_graph_top_k", _like_top_k)
@@ -62,11 +63,6 @@ def top_k(
     scores = torch.stack([score(*exact.scores, exact.layout, labels) for labels in y.unbind(1)], 1)
     values, y = sorted_downwards(torch.where(found > -torch.inf, scores, -torch.inf), y)
     return values.to(unary), y.to(unary.device)
-
-
-def _run_marginals(exact: Exact) -> tuple[Tensor, ...]:
-    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S], in float64 on the CPU."""
-    return exact.solved(lambda structure, _: (structure.logsumexp(), *structure.marginals()))
 
 
 def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,7 +122,8 @@ def _marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The operator behind :func:`marginals`, for graphs with an edge."""
-    log_z, node, edge = _run_marginals(_exact((unary, pairwise, edges, node_mask, edge_mask), max_table))
+    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
+    log_z, node, edge = exact.solved(lambda structure, _: (structure.logsumexp(), *structure.marginals()))
     return log_z.to(unary), node.to(unary), edge.to(unary)
 
 
@@ -195,7 +192,8 @@ def max_marginals(
 
 
 def _like_sample(unary: Tensor, *others: Any) -> Tensor:
-    return unary.new_empty(others[4].shape, dtype=torch.int64)
+    *_, uniform, _max_table = others
+    return unary.new_empty(uniform.shape, dtype=torch.int64)
 
 
 @operator("factor_graph_sample", _like_sample)
