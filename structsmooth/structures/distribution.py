@@ -318,11 +318,11 @@ class Distribution(Batch, ABC):
         scores = self._part_scores()
         if len(statistics) != len(scores):
             raise ValueError(f"statistics must have a tensor for each of {len(scores)} kinds, got {len(statistics)}")
-        for name, statistic, of_parts in zip(self.potential_names, statistics, scores, strict=False):
-            fits = statistic.shape[:1] == (len(self),) and statistic.dim() == of_parts.dim()
-            pairs = zip(statistic.shape[1:], of_parts.shape[1:], strict=False)
+        for name, statistic, part_scores in zip(self.potential_names, statistics, scores, strict=False):
+            fits = statistic.shape[:1] == (len(self),) and statistic.dim() == part_scores.dim()
+            pairs = zip(statistic.shape[1:], part_scores.shape[1:], strict=False)
             if not (fits and all(scored in (1, size) for size, scored in pairs)):
-                shape = (len(self), *of_parts.shape[1:])
+                shape = (len(self), *part_scores.shape[1:])
                 raise ValueError(f"statistics of {name} must have shape {shape}, got {tuple(statistic.shape)}")
         return _inner_products(statistics, scores)
 

@@ -69,9 +69,7 @@ def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tens
     return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
-def _of_marginals(
-    potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any
-) -> tuple[Tensor, ...]:
+def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
     *layout, max_table = others
     directions = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
     gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *directions, max_table)
@@ -117,7 +115,7 @@ def weighted_hessian(
     return node.to(unary), edge.to(pairwise)
 
 
-@operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_of_marginals), save_inputs_and_statistics)
+@operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_curvature), save_inputs_and_statistics)
 def _marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:

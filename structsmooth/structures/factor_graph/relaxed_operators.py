@@ -77,7 +77,7 @@ def _like_logsumexp(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tens
     return value, node, edge
 
 
-def _of_distributions(*_: Any) -> tuple[Tensor, ...]:
+def _no_second_derivatives(*_: Any) -> tuple[Tensor, ...]:
     raise NotImplementedError(
         "logsumexp of LocalPolytope can be differentiated once, and its marginals cannot: for second derivatives, "
         "take the exact oracles of a FactorGraph of small treewidth"
@@ -87,7 +87,7 @@ def _of_distributions(*_: Any) -> tuple[Tensor, ...]:
 @operator(
     "local_polytope_logsumexp",
     _like_logsumexp,
-    exp_oracle_backward(_of_distributions),
+    exp_oracle_backward(_no_second_derivatives),
     save_inputs_and_statistics,
 )
 def logsumexp(

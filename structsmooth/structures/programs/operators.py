@@ -70,17 +70,11 @@ def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tens
     return scores.new_empty(len(scores), k), root_index.new_full((len(scores), k, program.longest), program.scores)
 
 
-def _of_probabilities(
-    potentials: tuple[Tensor], weights: tuple[Tensor], root_index: Tensor, handle: int
-) -> tuple[Tensor, ...]:
-    return (tangents(*potentials, *weights, root_index, handle),)
-
-
 @cpu_loop(
     "program_marginals",
     "programs.compiled:batch_marginals",
     _passes(10),
-    exp_oracle_backward(_of_probabilities),
+    exp_oracle_backward(lambda potentials, weights, *others: (tangents(*potentials, *weights, *others),)),
     save_inputs_and_statistics,
     inputs=rooted,
     finish=without_statistics,
