@@ -126,7 +126,7 @@ def gathered(value: T) -> list[T]:
 
 def concatenated(items: Sequence[T]) -> list[T]:
     """The items of the sequences that the processes pass, end to end in order of rank."""
-    return [item for part in gathered(list(items)) for item in part]
+    return [item for sequence in gathered(list(items)) for item in sequence]
 
 
 def run_on_all_ranks(work: Callable[[], T]) -> T:
@@ -153,13 +153,13 @@ def agree(settings: Mapping[str, object]) -> None:
         ValueError: they differ; the error, the same in all processes, names the first that does.
     """
     everyone = gathered({name: str(value) for name, value in settings.items()})
-    for other, theirs in enumerate(everyone):
-        for name in ["solver", *everyone[0], *theirs]:
-            first, its = everyone[0].get(name), theirs.get(name)
-            if first != its:
+    for process, others in enumerate(everyone):
+        for name in ["solver", *everyone[0], *others]:
+            first, value = everyone[0].get(name), others.get(name)
+            if first != value:
                 raise ValueError(
                     f"processes must have the same options, version and data, and {name} is {first} in process 0 and "
-                    f"{its} in process {other}: start all of them alike"
+                    f"{value} in process {process}: start all of them alike"
                 )
 
 

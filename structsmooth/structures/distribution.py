@@ -331,7 +331,7 @@ class Distribution(Batch, ABC):
         _require_outputs_of(self, other)
         dtype, wide, other = self.value_dtype, self.to(torch.float64), other.to(torch.float64)
         pairs = zip(wide._part_scores(), other._part_scores(), strict=True)
-        expected = wide._expected([theirs - ours if relative else theirs for ours, theirs in pairs])
+        expected = wide._expected([other_score - score if relative else other_score for score, other_score in pairs])
         log_z, other_log_z = wide.logsumexp(), other.logsumexp()
         divergence = not_below_zero(excess(other_log_z - log_z if relative else other_log_z, expected))
         return torch.where(log_z > -torch.inf, divergence, 0.0).to(dtype)

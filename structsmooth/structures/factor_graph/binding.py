@@ -84,11 +84,11 @@ def _bind_one(
         raise type(error)(f"{name}: {error}") from error
     checks.require_integers(f"transitions of {name}", transitions)
     checks.require_scores(f"scores of {name}", scores)
-    parts = {"scope": factor.scope, "scores": scores}
+    tensors = {"scope": factor.scope, "scores": scores}
     if transitions.device.type != "cpu":  # where they are read, and so may be given
-        parts["transitions"] = transitions
-    for part, tensor in parts.items():
-        checks.require_device(f"{part} of {name}", tensor, "unary", unary)
+        tensors["transitions"] = transitions
+    for kind, tensor in tensors.items():
+        checks.require_device(f"{kind} of {name}", tensor, "unary", unary)
     transitions = transitions.cpu()
     size, shape = factor.scope.shape[-1], transitions.shape
     if len(shape) not in (2, 3) or 0 in shape or shape[-1] != states or (len(shape) == 3 and shape[0] != size):

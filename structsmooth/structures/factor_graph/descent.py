@@ -34,9 +34,9 @@ def solve(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Interva
     node, _ = problem.reparameterized(deltas)
     marginals = problem.vertex(problem.improved(node.argmax(-1), sweeps=5))
     best = Interval(marginals, problem.value(marginals), problem.dual(deltas), deltas)
-    parts = problem.layout.node_mask.sum(1) + 2 * problem.layout.edge_mask.sum(1)
+    terms = problem.layout.node_mask.sum(1) + 2 * problem.layout.edge_mask.sum(1)
     # The smoothed bound is above the bound by τ log S for each node, and twice that for each edge, at most.
-    slack = parts.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
+    slack = terms.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
     while made < max_sweeps and not bool((best.dual - best.value <= tolerance * (1 + best.dual.abs())).all()):
         # A value with penalties says nothing of the width.
         value = best.value if problem.least is None else torch.maximum(best.value, problem.least)

@@ -117,4 +117,4 @@ class Exact(NamedTuple):
         unary, pairwise = self.scores
         answers = [run(bind(unary[rows], pairwise[rows]), rows) for rows, bind in self.groups]
         order = torch.cat([rows for rows, _ in self.groups]).argsort()
-        return tuple(torch.cat(parts)[order] for parts in zip(*answers, strict=True))
+        return tuple(torch.cat(answer)[order] for answer in zip(*answers, strict=True))

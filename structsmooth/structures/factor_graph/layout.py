@@ -113,8 +113,8 @@ def colors(layout: Layout) -> Tensor:
         rank = torch.where(left, ranks, -1)
         highest = torch.full((batch, nodes), -1, device=device)
         for end, other in ((a, b), (b, a)):
-            theirs = torch.where(layout.edge_mask, rank.gather(1, other), -1)
-            highest = highest.scatter_reduce(1, end, theirs, "amax")
+            neighbour = torch.where(layout.edge_mask, rank.gather(1, other), -1)
+            highest = highest.scatter_reduce(1, end, neighbour, "amax")
         chosen = left & (rank > highest)
         color, left, round_ = torch.where(chosen, round_, color), left & ~chosen, round_ + 1
     return color
