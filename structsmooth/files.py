@@ -168,17 +168,17 @@ def numbers(text: str, path: str, mark: str) -> range:
     return range(first, last + 1)
 
 
-def numbered(path: str, things: Sequence[T], part: range | None, name: str) -> Sequence[T]:
-    """The things that ``PATH#1-200`` asks for, counted from 1; all without a part. The name is what they are.
+def numbered(path: str, items: Sequence[T], part: range | None, name: str) -> Sequence[T]:
+    """The items that ``PATH#1-200`` asks for, counted from 1; all without a part. The name is what they are.
 
     Raises:
-        ValueError: fewer things than are asked for.
+        ValueError: fewer items than are asked for.
     """
     if part is None:
-        return things
-    if part.start < 1 or part.stop > len(things) + 1:
-        raise ValueError(f"{path}: there are {len(things)} {name}, counted from 1")
-    return things[part.start - 1 : part.stop - 1]
+        return items
+    if part.start < 1 or part.stop > len(items) + 1:
+        raise ValueError(f"{path}: there are {len(items)} {name}, counted from 1")
+    return items[part.start - 1 : part.stop - 1]
 
 
 def data_file(task: str, name: str) -> str:

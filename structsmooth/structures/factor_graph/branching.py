@@ -105,20 +105,20 @@ class Searched(SearchSpace[Outputs]):
 
     def initial(self, example: int) -> Outputs:
         """All outputs of an example: no variable is decided."""
-        return self._set(example, (), self._states)
+        return self._outputs_with(example, (), self._states)
 
     def split(self, subset: Outputs) -> tuple[Outputs, Outputs]:
         """The next variable in the best of its states, or in another."""
-        scores = self._given(subset)[len(subset.labels)]
+        scores = self._scores_given(subset)[len(subset.labels)]
         best = max(subset.allowed, key=lambda s: (scores[s], -s))
         others = tuple(s for s in subset.allowed if s != best)
-        decided = self._set(subset.example, (*subset.labels, best), self._states)
-        return decided, self._set(subset.example, subset.labels, others)
+        decided = self._outputs_with(subset.example, (*subset.labels, best), self._states)
+        return decided, self._outputs_with(subset.example, subset.labels, others)
 
     def upper_bound(self, subset: Outputs) -> float:
         """Scores of what is decided, and the best of every other part by itself."""
         count = len(subset.labels)
-        given = self._given(subset)
+        given = self._scores_given(subset)
         total = sum(float(given[v, label]) for v, label in enumerate(subset.labels))
         if count < len(given):
             total += float(given[count, list(subset.allowed)].max()) + float(given[count + 1 :].max(1).sum())
@@ -133,13 +133,13 @@ class Searched(SearchSpace[Outputs]):
         labels = (*subset.labels, *subset.allowed[:1], *(0 for _ in self.nodes))
         return tuple(labels[place] for place in self._examples[subset.example].order)
 
-    def _set(self, example: int, labels: tuple[int, ...], allowed: tuple[int, ...]) -> Outputs:
+    def _outputs_with(self, example: int, labels: tuple[int, ...], allowed: tuple[int, ...]) -> Outputs:
         """The set of these outputs; a variable with one state left is decided."""
         while len(allowed) == 1 and len(labels) < len(self.nodes):
             labels, allowed = (*labels, *allowed), self._states
         return Outputs(example, labels, allowed)
 
-    def _given(self, subset: Outputs) -> Any:
+    def _scores_given(self, subset: Outputs) -> Any:
         """Scores of all variables with those of their edges to decided ones, each counted at its later end."""
         example = self._examples[subset.example]
         given = example.node.copy()

@@ -116,13 +116,13 @@ def message_program(nodes: Scope, edges: Edges, sizes: tuple[int, ...]) -> Progr
         wide = [v for v in step.scope if sizes[v] > 1]
         states = dict(zip(wide, np.ix_(*(np.arange(sizes[v]) for v in wide)), strict=True))
         entries = np.arange(prod(shape)).reshape([sizes[v] for v in wide])
-        tails = [first.pop(j) + _number(states, plan.steps[j].rest, sizes) for j in step.children]
+        tails = [first.pop(j) + _joint_state(states, plan.steps[j].rest, sizes) for j in step.children]
         while len(tails) > 2:
             builder.add(count + entries, tails.pop(), tails.pop())
             tails.append(count + entries)
             count += entries.size
         left, right, *_ = (*tails, -1, -1)
-        builder.add(count + _number(states, step.rest, sizes), left, right, offset + entries)
+        builder.add(count + _joint_state(states, step.rest, sizes), left, right, offset + entries)
         first[i] = count
         count, offset = count + prod(plan.shape(step.rest)), offset + entries.size
     components = list(first.values())
@@ -133,7 +133,7 @@ def message_program(nodes: Scope, edges: Edges, sizes: tuple[int, ...]) -> Progr
     return builder.build()
 
 
-def _number(states: Mapping[int, Any], scope: Scope, sizes: Sequence[int]) -> Any:
+def _joint_state(states: Mapping[int, Any], scope: Scope, sizes: Sequence[int]) -> Any:
     """Numbers of the joint states of a scope, from the states of nodes; those with one state have none."""
     number: Any = 0
     for v in scope:
@@ -183,7 +183,7 @@ class Eliminated(DynamicProgram):
         """The entry of each table that outputs ``y`` [B, N] use: int64 [B, steps]."""
         states, entries, offset = dict(enumerate(y.unbind(-1))), [], 0
         for step in self.plan.steps:
-            entries.append(offset + _number(states, step.scope, self.plan.sizes))
+            entries.append(offset + _joint_state(states, step.scope, self.plan.sizes))
             offset += prod(self.plan.shape(step.scope))
         return torch.stack(entries, 1)
 
@@ -256,7 +256,7 @@ class Eliminated(DynamicProgram):
         y = torch.zeros(uniform.shape, dtype=torch.int64)
         for step, joint in reversed(list(self._tables(self._sums[1]))):
             given = joint.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2).log()
-            cell = _number(dict(enumerate(y.unbind(-1))), step.rest, self.plan.sizes) + torch.zeros_like(y[..., 0])
+            cell = _joint_state(dict(enumerate(y.unbind(-1))), step.rest, self.plan.sizes) + torch.zeros_like(y[..., 0])
             scores = given.gather(1, cell.unsqueeze(-1).expand(*cell.shape, given.shape[-1]))
             y[..., step.node] = inverse_cdf(scores, uniform[..., step.node])
         return y

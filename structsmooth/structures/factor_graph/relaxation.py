@@ -167,13 +167,13 @@ def _solved(problem: RelaxationDual, method: RelaxationMethod, tolerance: float,
         return _by_tree(problem)
     if states == 2:
         return roof_duality.solve(problem)
-    rest = _in_general(problem.rows(~is_forest), tolerance, max_sweeps)
+    rest = _with_cycles(problem.rows(~is_forest), tolerance, max_sweeps)
     solution = problem.vertex(torch.zeros_like(problem.color)), problem.zero()
     solution = _with_rows(solution, ~is_forest, rest)
     return _with_rows(solution, is_forest, _by_tree(problem.rows(is_forest)))
 
 
-def _in_general(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Solution:
+def _with_cycles(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Solution:
     """Graphs with cycles and any numbers of states: by messages, and by linear programs where graphs are small.
 
     A program of up to so many variables takes less time than the sweeps that would close the interval, if they can.
