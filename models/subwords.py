@@ -25,7 +25,7 @@ def first_subwords(word_ids: WordIds | Sequence[WordIds]) -> Tensor:
         tensor([False,  True,  True, False,  True, False])
     """
     if any(isinstance(word, Sequence) for word in word_ids):
-        return pad_sequence([first_subwords(cast(WordIds, words)) for words in word_ids], batch_first=True)  # type: ignore[union-attr]
+        return pad_sequence([first_subwords(cast(WordIds, words)) for words in word_ids], batch_first=True)
     before = [None, *word_ids][: len(word_ids)]
     pairs = zip(word_ids, before, strict=True)
     return torch.tensor([word is not None and word != last for word, last in pairs], dtype=torch.bool)

@@ -59,8 +59,9 @@ def write_json_lines(
     """
     if masks is not None:
         masks.mkdir(parents=True, exist_ok=True)
-    nothing = ([{}] * len(ranked) for ranked in predictions)
-    added = nothing if weights is None else task.probabilities_to_json(weights, examples, predictions)
+    added: Iterable[list[dict[str, Any]]] = ([{}] * len(ranked) for ranked in predictions)
+    if weights is not None:
+        added = task.probabilities_to_json(weights, examples, predictions)
     for number, (example, ranked, more) in enumerate(zip(examples, predictions, added, strict=True)):
         line = task.input_to_json(example)
         rows = zip(ranked, more, strict=True)

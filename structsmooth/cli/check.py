@@ -33,7 +33,7 @@ def check(options: Namespace) -> int:
         labels = sorted({label for contents in files.values() for label in contents.labels})
         counts = [[label, *(f"{contents.labels[label]:,}" for contents in files.values())] for label in labels]
         print("\n" + markdown_table(["label", *files], counts))
-    found = [*unreadable, *findings(files)]
+    found = [*unreadable, *(findings(files) if files else ())]
     rows = [[cell.replace("|", "\\|") for cell in finding] for finding in found]
     print("\n" + (markdown_table(["file", "finding", "next step"], rows, 3) if rows else "nothing to mend"))
     return int(bool(unreadable))

@@ -319,10 +319,9 @@ class SequenceTagger(TaggerProbabilities):
 
     def _problem(self, sequences: Sequences, labels: Tensor, token_weight: Sequence[Tensor] | None = None) -> Problem:
         """The finite sum over sentences."""
-        cost: Cost | Tensor | None = None
-        if self.class_weight is not None:
-            cost = self.tags_.weighted_cost(self.class_weight, labels)
+        by_class = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+        cost: Cost | Tensor | None = by_class
         if token_weight is not None:
             weights = torch.cat(list(token_weight))
-            cost = weights if cost is None else weights * cost.mistake_cost(labels, sequences.lengths)
+            cost = weights if by_class is None else weights * by_class.mistake_cost(labels, sequences.lengths)
         return self._tagger.problem(sequences, labels, self.loss, cost, constrained=self.train_constrained)

@@ -43,7 +43,7 @@ class Document:
         if self.spans is not None:
             object.__setattr__(self, "spans", tuple(self._checked(self.spans)))
         places = [0, *(place for token in self.tokens or () for place in token), len(self.text)]
-        ordered = all(before <= place for before, place in pairwise(places))
+        ordered = all(type(place) is int and before <= place for before, place in pairwise(places))
         if not ordered or any(start == end for start, end in self.tokens or ()):
             raise ValueError(f"tokens are empty, overlap or leave the text of {len(self.text)} characters")
 

@@ -96,12 +96,13 @@ def _document_of(value: Any, names: Sequence[str], annotated: bool) -> Document 
         return replace(Document.of_tags(tokens, tags), allowed=allowed)
     if not isinstance(text, str):
         raise ValueError(f"{_KNOWN}; got the keys {', '.join(map(str, value)) or 'of nothing'}")
-    offsets = tuple((int(t["start"]), int(t["end"])) for t in tokens) if isinstance(tokens, list) else None
-    spans = None
-    if annotated:
-        found = [] if "answer" in value and not value.keys() & {*_SPANS} else _first(value, _SPANS)
-        spans = tuple(map(_span, _spans(found)))
-    return Document(text, spans, offsets, allowed)
+    offsets = tuple((token["start"], token["end"]) for token in tokens) if isinstance(tokens, list) else None
+    if not annotated:
+        return Document(text, None, offsets, allowed)
+    spans = [] if "answer" in value and not value.keys() & {*_SPANS} else _first(value, _SPANS)
+    if not isinstance(spans, list):
+        raise ValueError(f"expected a list of spans, got {json.dumps(spans)[:60]}; labels of whole texts are no spans")
+    return Document(text, tuple(map(_span, spans)), offsets, allowed)
 
 
 def is_pair(value: Any) -> bool:
@@ -117,26 +118,17 @@ def _first(value: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return next((found for found in present if found is not None), [])
 
 
-def _spans(found: Any) -> list[Any]:
-    if not isinstance(found, list):
-        raise ValueError(f"expected a list of spans, got {json.dumps(found)[:60]}; labels of whole texts are no spans")
-    return found
-
-
 def _allowed(sets: Any) -> Allowed | None:
     """The tags that tokens may have, by the key ``allowed``."""
     if sets is None:
         return None
-    if not isinstance(sets, list) or not all(tags is None or _are_strings(tags) for tags in sets):
+    listed = [tags for tags in sets if tags is not None] if isinstance(sets, list) else [sets]
+    if not all(isinstance(tags, list) and all(isinstance(tag, str) for tag in tags) for tags in listed):
         raise ValueError(
             'allowed must be a list with a list of tags, or null, for each token, as in [null, ["B-PER", "O"]]; '
             f"got {json.dumps(sets)[:60]}"
         )
     return sets
-
-
-def _are_strings(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _of_label_studio(data: Mapping[str, Any], task: Mapping[str, Any], annotated: bool) -> Document | None:

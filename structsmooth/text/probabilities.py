@@ -79,4 +79,5 @@ class EntityProbabilities:
             place[longer] += 1
         inner = np.flatnonzero(followed)
         paths[inner] *= (following(b[inner], end[inner] - 1) * ~self._goes_on).sum(2)
-        return np.minimum(paths.sum(1), 1.0)
+        total: Floats = np.minimum(paths.sum(1), 1.0)
+        return total

@@ -34,7 +34,8 @@ def sentence_markup(
     """
     found = ranked[0][1]
     types = sorted({_type(tag) for tag in known} - {""})
-    columns = zip(words, found, gold or found, sure or [None] * len(words), strict=True)
+    unknown: Sequence[float | None] = [None] * len(words)
+    columns = zip(words, found, gold or found, unknown if sure is None else sure, strict=True)
     tokens = [_token(*column, types) for column in columns]
 
     def describe(tags: Tags) -> str:

@@ -66,4 +66,4 @@ def test_what_precedes_training(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_many_labels_are_not_all_told() -> None:
     corpus = read_corpus(io.StringIO("".join(f"w B-T{i}\n" for i in range(12))))
-    assert str(Contents(corpus)).endswith("T7 1, T8 1, T9 1, and 2 others")
+    assert str(Contents(corpus)).endswith("T7 1, T8 1, T9 1 and 2 others")

@@ -705,6 +705,11 @@ def test_allowed_tags_are_a_constraint_of_decoding():
         ([none], "an entry for each of 3 tokens"),
         ([[{"X"}, None, None]], "no tag of the training data for token 0"),
         ([[{"I-LOC"}, None, None]], "sentence 0 has no allowed tagging"),
+        (iter([some]), "allowed must be a list with an entry for each sentence, got"),
+        (["OOO"], "allowed must be a list with a set of tags, or None, for each token, got 'OOO'"),
+        ([iter([None, None, None])], "allowed must be a list with a set of tags, or None, for each token"),
+        ([["B-PER", None, None]], "allowed must have a set of tags or None for token 0, got 'B-PER'"),
+        ([[None, iter(["O"]), None]], "allowed must have a set of tags or None for token 1"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             tagger.predict([X[0]], allowed=allowed)
