@@ -52,5 +52,5 @@ class TaggingHead(ScoreModule):
         if mask is not None:
             x = torch.where(mask.bool().unsqueeze(2), x[0] if isinstance(x, tuple) else x, 0.0)
         features, lengths = positions_of(x, self.linear.in_features)
-        inside = {"lengths": lengths} if mask is None else {"mask": mask}
-        return LinearChain(self.linear(features), self.transition, start=self.start, stop=self.stop, **inside)
+        prefix = lengths if mask is None else None
+        return LinearChain(self.linear(features), self.transition, prefix, mask=mask, start=self.start, stop=self.stop)
