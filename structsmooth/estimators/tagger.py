@@ -99,6 +99,8 @@ class SequenceTagger(TaggerProbabilities):
         transition_weights_: scores [S, S] of a tag, the row, before another, the column.
         feature_weights_: scores [F, S] of features.
         end_weights_: scores [2, S] of the first tag and of the last one.
+        temperature_: by which scores are divided to be log-probabilities: 1 for a likelihood, what :meth:`calibrate`
+            has fitted, or ``None``.
 
     Raises:
         ValueError: sentences of mixed kinds, tags that do not match them, or parameters that do not go together.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
@@ -94,7 +94,9 @@ class FittedSegments(ProbabilisticTask):
         found = []
         for series, ranked in zip(examples, outputs, strict=True):
             decoder = self._decoder(module, series, lambda space: tempered(space, self.temperature))
-            found.append([decoder.probabilities(in_positions(segments, step, labels)) for segments in ranked])
+            spans = [in_positions(segments, step, labels) for segments in ranked]
+            probabilities = iter(decoder.probabilities([span for of_output in spans for span in of_output]))
+            found.append([list(islice(probabilities, len(of_output))) for of_output in spans])
         return found
 
     def right_parts(self, example: Series, output: Sequence[Segment]) -> list[bool | None]:

@@ -108,18 +108,22 @@ class Decoder(NamedTuple):
         return score, found
 
     def probabilities(self, spans: Sequence[Span]) -> list[float]:
-        """The probabilities of segments, begin, end and label, in order; exact where a window has the whole series."""
+        """The probabilities of segments: begin, end and label. They are exact where a window has the whole series."""
         if self.length <= self.window:
             return span_probabilities(self.space((0, self.length), True), spans)
-        found: list[float] = []
+        found: dict[Span, float] = {}
         quarter = max(self.window // 4, 1)
         for begin in range(0, self.length, 2 * quarter):
             inside = [span for span in spans if begin <= span[0] < begin + 2 * quarter]
             if inside:
-                first, last = max(begin - quarter, 0), max(begin + 2 * quarter, inside[-1][1]) + quarter
+                first, last = (
+                    max(begin - quarter, 0),
+                    max(begin + 2 * quarter, *(end for _, end, _ in inside)) + quarter,
+                )
                 space = self.space((first, min(last, self.length)), True)
-                found += span_probabilities(space, [(a - first, b - first, label) for a, b, label in inside])
-        return found
+                shifted = [(a - first, b - first, label) for a, b, label in inside]
+                found |= zip(inside, span_probabilities(space, shifted), strict=True)
+        return [found[span] for span in spans]
 
     def _last_boundary(self, states: Sequence[int], before: int) -> int:
         return next((t for t in range(before, 0, -1) if self._begins(states, t)), 0)
@@ -159,12 +163,10 @@ def span_probabilities(space: Space, spans: Sequence[Span]) -> list[float]:
         space = Runs(space.unary, space.transition, (1,) * space.unary.shape[2])
     if isinstance(space, Runs):
         return space.run_probabilities(list(spans))
-    y = torch.full(space.unary.shape[:2], space.unary.shape[2] - 1)
-    for begin, end, label in spans:
-        y[0, begin:end] = -1
-        y[0, begin] = label
-    probabilities = space.segment_probabilities(y)[0].clamp(0, 1)
-    return [float(probabilities[begin]) if end - begin <= space.durations.shape[-2] else 0.0 for begin, end, _ in spans]
+    longest, states = space.durations.shape[-2:]
+    found = space.sums()[1][0].clamp(0, 1).tolist()  # of segments by begin, duration and label, and then others
+    places = [(begin * longest + end - begin - 1) * states + label for begin, end, label in spans]
+    return [found[at] if end - begin <= longest else 0.0 for at, (begin, end, _) in zip(places, spans, strict=True)]
 
 
 def in_samples(spans: Sequence[Segment], step: int, length: int) -> tuple[Segment, ...]:
