@@ -2,21 +2,19 @@
 
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.grids import operators
+from structsmooth.structures.grids.ctc import CTC_MOVES, ctc_grid
+from structsmooth.structures.grids.paths import Moves, diagonal, grid_paths
 from structsmooth.structures.operators import with_gradients_of_scores
-from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.transforms import in_transform
 
-Moves = tuple[tuple[int, int], ...]
-
 _STEPS: Moves = ((1, 0), (0, 1), (1, 1))
-_ROWS = 4096  # whose indices are made at once
 
 
 class Alignment(DynamicProgram):
@@ -157,36 +155,14 @@ class Alignment(DynamicProgram):
             >>> [[t - 1, u] for t, u in grid.path()[1][0].tolist() if 0 < t < 4]  # label 0, a blank, label 1
             [[0, 1], [1, 2], [2, 3]]
         """
-        checks.require_scores("log_probs", log_probs)
-        checks.require_integers("targets", targets)
-        if log_probs.dim() != 3 or targets.dim() != 2 or len(targets) != len(log_probs):
-            shapes = f"{tuple(log_probs.shape)} and {tuple(targets.shape)}"
-            raise ValueError(f"log_probs and targets must have shapes [B, T, C] and [B, L], got {shapes}")
-        batch, frames, classes = log_probs.shape
-        rows = checks.lengths_or_all(input_lengths, "log_probs", log_probs) + 2
-        columns = 2 * checks.lengths_or_all(target_lengths, "targets", targets) + 1
-        lengths = torch.stack([rows, columns], 1)
-        symbols = targets.new_full((batch, 2 * targets.shape[1] + 1), blank)
-        real = torch.arange(targets.shape[1], device=targets.device) < columns.unsqueeze(1) // 2
-        symbols[:, 1::2] = torch.where(real, targets, blank)
-        if checks.can_read_values() and not 0 <= int(symbols.min()) <= int(symbols.max()) < classes:
-            raise ValueError(f"targets and blank must be classes from 0 to {classes - 1}")
-        # A label may follow another one without a blank, unless they are equal.
-        skips = torch.zeros_like(symbols, dtype=torch.bool)
-        skips[:, 3::2] = symbols[:, 3::2] != symbols[:, 1:-2:2]
-        allowed = torch.stack([torch.ones_like(skips), torch.ones_like(skips), skips], 2)
-        band = None if width is None else cls.diagonal(lengths, frames + 2, min(width, symbols.shape[1]))
-        inside = torch.arange(frames, device=rows.device) < rows.unsqueeze(1) - 2
-        scores = _scores_of_symbols(
-            checks.inside(inside, log_probs), symbols, band, min(width or symbols.shape[1], symbols.shape[1])
-        )
+        scores, lengths, band, allowed = ctc_grid(log_probs, targets, input_lengths, target_lengths, blank, width)
         return cls(
-            torch.nn.functional.pad(scores, (0, 0, 1, 1)),
-            ((1, 0), (1, 1), (1, 2)),
+            scores,
+            CTC_MOVES,
             None,
             lengths,
             band=band,
-            allowed_moves=allowed[:, : int(columns.max())] if band is not None else allowed,
+            allowed_moves=allowed,
             validate_args=validate_args,
             backend=backend,
         )
@@ -200,10 +176,7 @@ class Alignment(DynamicProgram):
             rows: number of rows of the scores, T.
             width: number of cells to store in each row, W.
         """
-        t = torch.arange(rows, device=lengths.device)
-        heights, columns = lengths[:, :1].clamp_min(2), lengths[:, 1:]
-        middle = t * (columns - 1) // (heights - 1)
-        return torch.minimum((middle - width // 2).clamp_min(0), (columns - width).clamp_min(0))
+        return diagonal(lengths, rows, width)
 
     def _check_grid(self) -> None:
         checks.require_scores("scores", self.scores)
@@ -420,29 +393,3 @@ class Alignment(DynamicProgram):
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, T, U] of a path through each cell; zero at padding."""
         return self._of_stored_cells(values.view(len(values), -1, len(self.moves) + 1).amax(2))
-
-
-def _scores_of_symbols(log_probs: Tensor, symbols: Tensor, band: Tensor | None, width: int) -> Tensor:
-    """Scores [B, T, W] of the symbols [B, U] in each frame: of all, or from the columns of a band [B, T + 2]."""
-    if band is None:
-        return log_probs.gather(2, symbols.unsqueeze(1).expand(-1, log_probs.shape[1], -1))
-    places = torch.arange(width, device=symbols.device)
-    scores = []
-    for frames, starts in zip(log_probs.split(_ROWS, 1), band[:, 1:-1].split(_ROWS, 1), strict=True):
-        columns = (starts.unsqueeze(2) + places).clamp_max(symbols.shape[1] - 1)
-        scores.append(frames.gather(2, symbols.gather(1, columns.flatten(1)).view(columns.shape)))
-    return torch.cat(scores, 1)
-
-
-@cached_program
-def grid_paths(steps: int, width: int, moves: Moves) -> Program:
-    """Scores of cells (t, u) with a move into them, or the start. Roots are all cells."""
-    classes = len(moves) + 1
-    builder = ProgramBuilder(scores=steps * width * classes)
-    t, u = np.ogrid[:steps, :width]
-    cell = t * width + u
-    builder.add(head=0, index=classes - 1)
-    for m, (along, across) in enumerate(moves):
-        before = cell - along * width - across
-        builder.add(cell, before, index=cell * classes + m, where=(t >= along) & (u >= across))
-    return builder.build(np.arange(steps * width), steps * width)  # some cells may be out of reach

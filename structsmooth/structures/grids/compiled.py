@@ -38,21 +38,12 @@ def _span(grid, t):
     return max(0, -start), min(grid[0].shape[1], grid[4][1] - start)
 
 
-@inlined
-def _entry(entries, allowed, t, j, u, m):
-    """The score of entering the cell in row t, place j and column u by move m."""
-    if allowed.shape[0] > 0 and not allowed[u, m]:
-        return -np.inf
-    if entries.shape[0] == 0:
-        return 0.0
-    return entries[t, j, m] if entries.shape[0] > 1 or entries.shape[1] > 1 else entries[0, 0, m]
-
-
 @compiled
 def _best_row(grid, offset, t, slot, shift, ring, entered):
     """Fills row t of the ring, and the moves ``entered`` [W] by which the best paths reach its cells."""
     scores, entries, allowed = grid[0], grid[1], grid[2]
     width, moves, row = scores.shape[1], slot.shape[0], t % ring.shape[0]
+    limited, entered_at, shared = allowed.shape[0] > 0, min(t, entries.shape[0] - 1), entries.shape[1] == 1
     start = _start(grid[3], t)
     begin, end = _span(grid, t)
     ring[row] = -np.inf
@@ -63,8 +54,11 @@ def _best_row(grid, offset, t, slot, shift, ring, entered):
         for m in range(moves):
             k = j + shift[m]
             if slot[m] >= 0 and 0 <= k < width:
-                value = scores[t, j] + _entry(entries, allowed, t, j, start + j, m) + ring[slot[m], k]
-                if value > best:
+                value = scores[t, j]
+                if entered_at >= 0:
+                    value += entries[entered_at, 0 if shared else j, m]
+                value += ring[slot[m], k]
+                if value > best and not (limited and not allowed[start + j, m]):
                     best, by = value, m
         ring[row, j] = best
         entered[j] = by
@@ -75,6 +69,7 @@ def _sum_row(grid, t, slot, shift, ring, shares):
     """Fills row t of the ring with log-sums, and of its cells the ``shares`` [W, M] of the moves that enter them."""
     scores, entries, allowed = grid[0], grid[1], grid[2]
     width, moves, row = scores.shape[1], slot.shape[0], t % ring.shape[0]
+    limited, entered_at, shared = allowed.shape[0] > 0, min(t, entries.shape[0] - 1), entries.shape[1] == 1
     start = _start(grid[3], t)
     begin, end = _span(grid, t)
     ring[row] = -np.inf
@@ -82,16 +77,19 @@ def _sum_row(grid, t, slot, shift, ring, shares):
         largest = -np.inf
         for m in range(moves):
             k = j + shift[m]
-            shares[j, m] = -np.inf
-            if slot[m] >= 0 and 0 <= k < width:
-                shares[j, m] = ring[slot[m], k] + _entry(entries, allowed, t, j, start + j, m)
-                largest = max(largest, shares[j, m])
+            value = -np.inf
+            if slot[m] >= 0 and 0 <= k < width and not (limited and not allowed[start + j, m]):
+                value = ring[slot[m], k]
+                if entered_at >= 0:
+                    value += entries[entered_at, 0 if shared else j, m]
+            shares[j, m] = value
+            largest = max(largest, value)
         if t == 0 and start + j == 0:
             ring[row, j] = scores[t, j]
         elif largest > -np.inf:
             total = 0.0
             for m in range(moves):
-                shares[j, m] = np.exp(shares[j, m] - largest) if shares[j, m] < largest else 1.0
+                shares[j, m] = np.exp(shares[j, m] - largest)
                 total += shares[j, m]
             scale = 1.0 / total
             for m in range(moves):
