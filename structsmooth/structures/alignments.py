@@ -374,18 +374,17 @@ class Alignment(DynamicProgram):
         return torch.cat([none.unsqueeze(3), moves, (cells - moves.sum(3)).unsqueeze(3)], 3)
 
     def derivation(self, y: Tensor) -> Tensor:
-        """The cells of the path with their moves."""
+        """The scores that paths ``y`` use, one for each cell with the move into it: int64 [B, T U]."""
         classes = len(self.moves) + 1
         cells = self._cells()
-        y = torch.where(
-            y.flatten(1) > 0, cells * classes + y.flatten(1) - 1, self.scores.shape[1] * self.columns * classes
-        )
+        unused = self.scores.shape[1] * self.columns * classes
+        y = torch.where(y.flatten(1) > 0, cells * classes + y.flatten(1) - 1, unused)
         # The empty path is a start at the first cell.
         empty = torch.arange(y.shape[1], device=y.device) == 0
         return torch.where(empty & ~self._has_cells.unsqueeze(1), classes - 1, y)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """Moves into the cells of the path."""
+        """Outputs [B, K, T, U] from the cells that they use: the moves into these, and 0 elsewhere."""
         classes, cells = len(self.moves) + 1, self.scores.shape[1] * self.columns
         y = torch.zeros(*used.shape[:2], cells + 1, dtype=torch.int64, device=used.device)
         return self._of_stored_cells(y.scatter(2, used // classes, used % classes + 1)[..., :-1])

@@ -49,7 +49,7 @@ class PoseProblem(LinearModuleProblem):
             agreeing.append((x, (y, torch.where(own[:, None, None], elsewhere, 0.0))))
         return DifferenceProblem(cls.of(module, whole), cls.of(module, agreeing))
 
-    def own_feature_map(self) -> FeatureMap:
+    def make_feature_map(self) -> FeatureMap:
         """By products with filters."""
         return _FilterMap(self)
 
