@@ -9,7 +9,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.grids import operators
 from structsmooth.structures.grids.ctc import CTC_MOVES, ctc_grid
-from structsmooth.structures.grids.paths import Moves, diagonal, grid_paths
+from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.transforms import in_transform
@@ -201,20 +201,7 @@ class Alignment(DynamicProgram):
     @property
     def mask(self) -> Tensor:
         """[B, T, U], true for the cells of examples."""
-        t = torch.arange(self.scores.shape[1], device=self.scores.device)
-        u = self._columns()
-        return (t < self.lengths[:, :1]).unsqueeze(2) & (u >= 0) & (u < self.lengths[:, 1:].unsqueeze(1))
-
-    def _columns(self) -> Tensor:
-        """The columns [B, T, W] of the cells that have scores, or [1, 1, U] if those are all."""
-        places = torch.arange(self.scores.shape[2], device=self.scores.device).view(1, 1, -1)
-        return self.band.unsqueeze(2) + places if self.band.shape[1] else places
-
-    def _cells(self) -> Tensor:
-        """The cells t U + u [B, T W] that have scores; those beyond the grid count as T U."""
-        t = torch.arange(self.scores.shape[1], device=self.scores.device).view(1, -1, 1)
-        cells = torch.where(self.mask, t * self.columns + self._columns(), self.scores.shape[1] * self.columns)
-        return cells.flatten(1)
+        return self._grid().mask()
 
     def program(self) -> Program:
         """The program of :func:`grid_paths`."""
@@ -222,30 +209,20 @@ class Alignment(DynamicProgram):
 
     def program_scores(self) -> Tensor:
         """Scores of cells with the moves into them, [B, T U (M + 1)]; the last one is for starting there."""
-        inside = self.mask.unsqueeze(3)
-        moves = torch.where(inside, widened(self.move_scores), 0.0)
-        if self.allowed_moves.shape[1]:
-            columns = self._columns().clamp(0, self.columns - 1).expand(self.scores.shape).flatten(1)
-            allowed = self.allowed_moves.gather(1, columns.unsqueeze(2).expand(-1, -1, len(self.moves)))
-            moves = torch.where(allowed.view(moves.shape) | ~inside, moves, -torch.inf)
-        scores = torch.where(inside, widened(self.scores).unsqueeze(3), 0.0) + torch.nn.functional.pad(moves, (0, 1))
-        scores = self._in_whole_grid(scores.flatten(1, 2)).flatten(1)
+        scores = self._grid().program_scores(self.columns)
         start = torch.arange(scores.shape[1], device=scores.device) == len(self.moves)
         return scores + torch.where(start, widened(self.offset).unsqueeze(1), 0.0)
-
-    def _in_whole_grid(self, values: Tensor) -> Tensor:
-        """Values [B, T W, ...] of the cells that have scores as those [B, T U, ...] of all, -inf for the others."""
-        if not self.band.shape[1]:
-            return values
-        cells = self._cells().unsqueeze(2).expand(values.shape)
-        whole = values.new_full((len(values), self.scores.shape[1] * self.columns + 1, *values.shape[2:]), -torch.inf)
-        return whole.scatter(1, cells, values)[:, :-1]
 
     def _of_stored_cells(self, values: Tensor) -> Tensor:
         """Of values [B, ..., T U] of cells, those [B, ..., T, W] of the ones that have scores, 0 beyond the grid."""
         shape = (*values.shape[:-1], *self.scores.shape[1:])
         if self.band.shape[1]:
-            cells = self._cells().view(len(values), *[1] * (values.dim() - 2), -1).expand(*values.shape[:-1], -1)
+            cells = (
+                self._grid()
+                .cells(self.columns)
+                .view(len(values), *[1] * (values.dim() - 2), -1)
+                .expand(*values.shape[:-1], -1)
+            )
             values = torch.nn.functional.pad(values, (0, 1)).gather(-1, cells)
         mask = self.mask.view(len(self.scores), *[1] * (values.dim() - 2), *self.scores.shape[1:])
         return torch.where(mask, values.view(shape), 0)
@@ -273,7 +250,7 @@ class Alignment(DynamicProgram):
             cells = torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
         else:
             value, y = self.max()
-            rows, columns = torch.arange(y.shape[1], device=y.device).view(1, -1, 1), self._columns()
+            rows, columns = torch.arange(y.shape[1], device=y.device).view(1, -1, 1), self._grid().columns()
             order = torch.where(y > 0, rows * self.columns + columns, -1).flatten(1).sort(descending=True).values
             order = order[:, : self._longest]
             cells = torch.where(
@@ -307,14 +284,14 @@ class Alignment(DynamicProgram):
         """The columns [B, T] at which rows begin."""
         return self.band if self.band.shape[1] else self.band.new_zeros(()).expand(self.scores.shape[:2])
 
-    def _grid(self, *, all_entries: bool = False) -> operators.Grid:
+    def _grid(self, *, all_entries: bool = False) -> Grid:
         """The tensors of compiled loops; scores of moves that all cells share are given once, if that is enough."""
         entries = widened(self.move_scores)
         is_fixed = not entries.requires_grad and not in_transform() and not torch.compiler.is_compiling()
         if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
             entries = entries[:, :1, :1]
         steps = self.lengths.new_tensor(self.moves)
-        return operators.Grid(widened(self.scores), entries, self.allowed_moves, self.band, self.lengths, steps)
+        return Grid(widened(self.scores), entries, self.allowed_moves, self.band, self.lengths, steps)
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
@@ -339,8 +316,7 @@ class Alignment(DynamicProgram):
 
     def sizes(self) -> Tensor:
         """The last cell of each example; of one without cells, the first, whose start has the score of nothing."""
-        last = (self.lengths[:, 0] - 1) * self.columns + self.lengths[:, 1] - 1
-        return torch.where(self._has_cells, last, 0)
+        return self._grid().roots(self.columns)
 
     @property
     def _has_cells(self) -> Tensor:
@@ -376,7 +352,7 @@ class Alignment(DynamicProgram):
     def derivation(self, y: Tensor) -> Tensor:
         """The scores that paths ``y`` use, one for each cell with the move into it: int64 [B, T U]."""
         classes = len(self.moves) + 1
-        cells = self._cells()
+        cells = self._grid().cells(self.columns)
         unused = self.scores.shape[1] * self.columns * classes
         y = torch.where(y.flatten(1) > 0, cells * classes + y.flatten(1) - 1, unused)
         # The empty path is a start at the first cell.

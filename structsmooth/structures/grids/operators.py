@@ -1,28 +1,18 @@
 """Oracles of paths through grids as torch operators over compiled loops (CPU).
 
-A grid is given by six tensors: ``scores`` [B, T, W] of the cells that it stores; ``entries``, scores of entering cells
-by moves: [B, T, W, M], or [B, 1, 1, M] for all cells alike, without gradient, or [B, 0, 0, M] for none; ``allowed``
-[B, U, M], whether a move may enter a column, or [B, 0, M]; ``first`` [B, T], the column at which the stored cells of a
-row begin, or [B, 0] for 0; ``sizes`` [B, 2], numbers of rows and columns; and ``steps`` [M, 2] along both.
+A grid is given by the tensors of a :class:`~structsmooth.structures.grids.paths.Grid`, one by one.
 """
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor
 
+from structsmooth.structures.grids.paths import Grid, grid_paths
 from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs
-
-
-class Grid(NamedTuple):
-    """The tensors of a grid."""
-
-    scores: Tensor
-    entries: Tensor
-    allowed: Tensor
-    first: Tensor
-    sizes: Tensor
-    steps: Tensor
+from structsmooth.structures.programs import reference
 
 
 def _operations(count: int) -> Any:
@@ -112,7 +102,34 @@ def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
     return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (len(scores), 0, 0, 0))
 
 
-@cpu_loop("grid_tangents", "grids.compiled:batch_tangents", _operations(8), inputs=_inputs)
+def _tangents_backward(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
+    """The second derivatives are symmetric; the third ones are computed by torch, in the general program."""
+    *tensors, directions, entering = ctx.saved_tensors
+    grid = Grid(*tensors)
+    width = max([1, *grid.sizes[:, 1].tolist()])
+    moves = tuple((along, across) for along, across in grid.steps.tolist())
+    program = grid_paths(grid.scores.shape[1], width, moves)
+
+    def log_partition(scores: Tensor, entries: Tensor) -> Tensor:
+        whole = grid._replace(scores=scores, entries=entries)
+        return reference.log_partition(whole.program_scores(width), whole.roots(width), program.handle).sum()
+
+    def slope(*scores: Tensor) -> Tensor:
+        return _product(torch.func.grad(log_partition, (0, 1))(*scores), (directions, entering))
+
+    def curvature(*scores: Tensor) -> Tensor:
+        return _product(torch.func.grad(slope, (0, 1))(*scores), weights)
+
+    third: tuple[Tensor, Tensor] = torch.func.grad(curvature, (0, 1))(grid.scores, grid.entries)
+    return *third, *[None] * 4, *tangents(*grid, *weights)
+
+
+def _product(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
+    """The inner product of scores of cells and of moves; the latter may be left out of one of them."""
+    return torch.stack([(a * b).sum() for a, b in zip(first, second, strict=True) if a.shape == b.shape]).sum()
+
+
+@cpu_loop("grid_tangents", "grids.compiled:batch_tangents", _operations(8), _tangents_backward, inputs=_inputs)
 def tangents(
     scores: Tensor,
     entries: Tensor,
