@@ -87,6 +87,7 @@ def test_conllu_may_be_compressed_and_read_in_parts() -> None:
     [
         (UNIVERSAL.replace("1\tAda\tAda", "1\tAda"), r":18: expected a row of CoNLL-U: 10 columns.*got 9 from '1'"),
         (UNIVERSAL.replace("1\tAda", "x\tAda"), r":18: expected a row of CoNLL-U: 10 columns.*got 10 from 'x'"),
+        (UNIVERSAL.replace("1\tAda\t", "1\t\t"), ":18: column 2 is empty: fill it"),
         (UNIVERSAL.replace("PROPN", "_"), ":18: the word 'Ada' has no upos: choose another column .xpos, feats, dep"),
         ("# text = nothing\n\n", "no sentences"),
     ],
