@@ -88,18 +88,12 @@ class TextCorpus(Corpus):
         allowed = list[Allowed | None]()
         for place, text in enumerate(texts):
             kept.append(text)
-            before = len(tokens)
-            for sentence, begins in text.tagged(split, misaligned):
+            for sentence, begins in _sentences(text, split, misaligned, f"{name}: text {place + 1}"):
                 tokens.extend(numbers.setdefault(token, len(numbers)) for token in sentence.tokens)
                 starts.extend(begins)
-                allowed.append(None if text.allowed is None else text.allowed[ends[-1] - before : len(tokens) - before])
                 ends.append(len(tokens))
                 documents.append(place)
-            if text.allowed is not None and len(text.allowed) != len(tokens) - before:
-                raise ValueError(
-                    f"{name}: example {place + 1}: allowed must have an entry for each of "
-                    f"{len(tokens) - before} tokens, got {len(text.allowed)}"
-                )
+                allowed.append(sentence.allowed)
         if not tokens:
             raise ValueError(f"{name}: no sentences")
         if misaligned:
@@ -154,6 +148,16 @@ class TextCorpus(Corpus):
             stream.write("[" + ",\n".join(lines) + "]\n")
         else:
             stream.writelines(f"{line}\n" for line in lines)
+
+
+def _sentences(
+    text: Document, split: Callable[[str], Sequence[str]], misaligned: list[str], place: str
+) -> list[tuple[Sentence, list[int]]]:
+    """What :meth:`Document.tagged` gives; errors name the place of the text."""
+    try:
+        return list(text.tagged(split, misaligned))
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
 
 
 def _answer(text: Document, spans: Iterable[tuple[Span, float]]) -> dict[str, Any]:

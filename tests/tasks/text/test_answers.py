@@ -185,7 +185,7 @@ def test_allowed_tags(models: Path, output: Any) -> None:
             has = np.array([entity in entities(tags) for _, tags in fitting])
             assert span["probability"] == pytest.approx(weights[has].sum() / weights.sum(), abs=1e-10)
     for wrong, message in (
-        ([None], "allowed must have an entry for each of 3 tokens, got 1"),
+        ([None], "text 1: allowed must have an entry for each of 3 tokens, got 1"),
         ([["I-PER"], None, None], "sentence 1 has no tagging that is well-formed and allowed"),
         ([["X"], None, None], "allowed has no tag of the training data for token 0"),
         ("O", "allowed must be a list with a list of tags, or null"),
