@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attributes import sentence_attributes
 
 from structsmooth.cli import main
 from structsmooth.tasks import NER, Chunking
@@ -14,7 +15,7 @@ from structsmooth.tasks.trained import TrainedModel, load, train
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.layouts import write_conll
-from structsmooth.text.templates import PLAIN, RICH, columns_of, for_columns, sentence_attributes, window
+from structsmooth.text.templates import PLAIN, RICH, columns_of, for_columns, window
 
 UNIVERSAL = """\
 # newdoc id = letters
