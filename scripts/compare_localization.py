@@ -62,7 +62,11 @@ def columns(options: Namespace) -> Iterator[tuple[str, Callable[[int], tuple[Pro
         def measure(w: Tensor, fitted: Any = fitted, held_out: HeldOut = held_out) -> dict[str, float]:
             return held_out.measure(fitted, w)[0]
 
-        yield f"{options.head}-{label}", lambda seed, pair=(problem, measure): pair
+        yield f"{options.head}-{label}", partial(_same_for_all_seeds, problem, measure)
+
+
+def _same_for_all_seeds(problem: Problem, measure: Measure, seed: int) -> tuple[Problem, Measure]:
+    return problem, measure
 
 
 @command(

@@ -49,7 +49,7 @@ class PoseProblem(LinearModuleProblem):
             agreeing.append((x, (y, torch.where(visible[:, None, None], elsewhere, 0.0))))
         return DifferenceProblem(cls.of(module, whole), cls.of(module, agreeing))
 
-    def own_feature_map(self) -> FeatureMap:
+    def make_feature_map(self) -> FeatureMap:
         """The map from weights to scores, by products of features with filters."""
         return _FilterMap(self)
 
