@@ -70,24 +70,23 @@ class TextCorpus(Corpus):
 
     @classmethod
     def of_texts(
-        cls, texts: Iterable[Document], kind: Kind, split: Callable[[str], Sequence[str]], name: str
+        cls,
+        texts: Iterable[Document],
+        kind: Kind,
+        split: Callable[[str], Sequence[str]],
+        name: str,
+        share: Callable[[int], range] | None = None,
     ) -> "TextCorpus":
-        """The sentences of the lines of texts.
-
-        Args:
-            texts: of the file.
-            kind: its form.
-            split: the words of a line, where a text has no tokens.
-            name: of the file, for messages.
+        """The sentences of the lines of texts, or of a share of these, split into words where texts have no tokens.
 
         Raises:
             ValueError: no sentences, spans that no tokens cover, or allowed tags for another number of tokens.
         """
-        numbers, misaligned, kept = dict[Token, int](), list[str](), list[Document]()
+        texts = list(texts)
+        texts = texts if share is None else [texts[number] for number in share(len(texts))]
+        numbers, misaligned, allowed = dict[Token, int](), list[str](), list[Allowed | None]()
         tokens, starts, ends, documents = array("i"), array("i"), [0], list[int]()
-        allowed = list[Allowed | None]()
         for place, text in enumerate(texts):
-            kept.append(text)
             for sentence, begins in _sentences(text, split, misaligned, f"{name}: text {place + 1}"):
                 tokens.extend(numbers.setdefault(token, len(numbers)) for token in sentence.tokens)
                 starts.extend(begins)
@@ -107,7 +106,7 @@ class TextCorpus(Corpus):
             FORMS[kind],
             allowed=None if not any(allowed) else allowed,
             kind=kind,
-            texts=kept,
+            texts=texts,
             starts=np.array(starts, dtype=np.int32),
             misaligned=misaligned,
         )
