@@ -49,9 +49,9 @@ def predict(options: Namespace) -> int:
     if not (Path(file).is_dir() and any(Path(file).glob("*.ann"))):
         _predict(options, models, file, options.output)
         return 0
-    if not options.output:
-        raise ValueError(f"{file}: a folder of brat needs --output, a folder for texts and their annotations")
-    output = Path(options.output)
+    output = Path(options.output or file)
+    if output.resolve() == Path(file).resolve():
+        raise ValueError(f"{file}: a folder of brat needs --output, another folder for texts and their annotations")
     output.mkdir(parents=True, exist_ok=True)
     for text in brat_texts(file):
         _predict(options, models, str(text), str(output / text.with_suffix(".ann").name))
@@ -80,8 +80,9 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
         with stage(f"predicting {counted(len(examples), 'example')}"):
             predictions = model.alternatives(examples, options.top if is_last else 1)
         if not is_last:
-            model.task.write_answers(model.weights, examples, predictions, written := StringIO())
-            source, name = StringIO(written.getvalue()), f"what model {number + 1} predicts"
+            model.task.write_answers(model.weights, examples, predictions, source := StringIO())
+            source.seek(0)
+            source.name = name = f"what model {number + 1} writes"
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
     with open(output, "w", encoding="utf-8") if output else nullcontext(sys.stdout) as stream:

@@ -84,8 +84,8 @@ def read_corpus(
         return sample.columns(tagged, plain, unknown, reading)
 
     if column is None and not reading.chosen and (texts := brat_texts(path)):
-        documents = list(read_brat(texts, reading.encoding, tagged))
-        return TextCorpus.of_texts(_shared(documents, share), "brat", Splitter().words, source_name(path))
+        documents = read_brat(texts, reading.encoding, tagged)
+        return TextCorpus.of_texts(documents, "brat", Splitter().words, source_name(path), share)
     return read_laid_out(path, choose, share, reading.encoding)
 
 
@@ -102,17 +102,9 @@ def texts_of(
         documents: Iterable[Document] = (Document(line, None) for line in lines if not is_blank(line))
         if kind != "text":
             documents = json_documents(lines, name, reading.tag_names, annotated)
-        return TextCorpus.of_texts(_shared(documents, share), kind, splitter.words, name)
+        return TextCorpus.of_texts(documents, kind, splitter.words, name, share)
 
     return read
-
-
-def _shared(documents: Iterable[Document], share: Callable[[int], range] | None) -> Iterable[Document]:
-    """Those of some documents that a share has."""
-    if share is None:
-        return documents
-    every = list(documents)
-    return [every[number] for number in share(len(every))]
 
 
 def read_laid_out(

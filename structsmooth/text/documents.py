@@ -102,12 +102,16 @@ class Document:
             for _, part in groupby(range(numbers[span.start], ends[span.end]), key=lines.__getitem__):
                 first, *others = part
                 found.append(Entity(span.label, first, first + 1 + len(others)))
-        tags = entity_tags(found, len(tokens), "BIO")
+        tags = None if self.spans is None else entity_tags(found, len(tokens), "BIO")
+        if self.allowed is not None and len(self.allowed) != len(tokens):
+            raise ValueError(f"allowed must have an entry for each of {len(tokens)} tokens, got {len(self.allowed)}")
         for _, line in groupby(range(len(tokens)), key=lines.__getitem__):
             inside_line = list(line)
             words = [self.text[slice(*tokens[number])] for number in inside_line]
             starts = [tokens[number][0] for number in inside_line]
-            yield Sentence(words, [], None if self.spans is None else [tags[n] for n in inside_line]), starts
+            marks = None if tags is None else [tags[number] for number in inside_line]
+            allowed = None if self.allowed is None else [self.allowed[number] for number in inside_line]
+            yield Sentence(words, [], marks, allowed), starts
 
     def to_json(self) -> dict[str, Any]:
         """The document as plain JSON, with the keys ``text`` and ``spans``."""

@@ -63,13 +63,7 @@ class Gazetteer:
         return replace(corpus, allowed=[s.allowed or self.allowed(s.words, tags, scheme) for s in corpus])
 
     def allowed(self, words: Sequence[str], tags: Sequence[str], scheme: TagScheme) -> list[Collection[str] | None]:
-        """The tags that each word of a sentence may have, ``None`` for all.
-
-        Args:
-            words: of the sentence.
-            tags: all tags.
-            scheme: of them.
-        """
+        """Which of some tags in a scheme each word of a sentence may have, ``None`` for all."""
         form = forms_of(tags)[0]
         split = {tag: split_tag(tag, form) for tag in tags}
         sets: list[Collection[str] | None] = [None] * len(words)

@@ -81,9 +81,9 @@ class Inputs:
         splitter = Splitter(self.clitics)
 
         def choose(name: str, begin: bytes) -> Layout | Reader:
-            sample = Sample(name, begin)
             if is_text:
                 return self._texts(name, "text", splitter)
+            sample = Sample(name, begin)
             if not reading.chosen and sample.universal:
                 return Universal(keeps_lines=True)
             if not reading.chosen and sample.json is not None:

@@ -56,29 +56,15 @@ def json_documents(
 
 def _values(lines: Iterator[str], name: str) -> Iterator[tuple[str, Any]]:
     """The values of lines, or the entries of a list, and where they stand."""
-    one_value = None
+    others = lines  # of the value that begins in the first line
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        if one_value is None:
-            one_value = not _is_whole(line)
-        text = "\n".join([line, *lines]) if one_value else line
-        if len(text) > LARGEST_VALUE:
-            raise ValueError(f"{name}:{number}: a value of more than {LARGEST_VALUE >> 20} MiB: write lines of JSON")
-        value = _loaded(text, name, number)
+        value, others = _loaded(line, others, name, number), iter(())
         if isinstance(value, list) and not is_pair(value):
             yield from ((f"{name}: example {place}", entry) for place, entry in enumerate(value, 1))
         else:
             yield f"{name}:{number}", value
-
-
-def _is_whole(line: str) -> bool:
-    """Whether a line is a value of JSON."""
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _document_of(value: Any, names: Sequence[str], annotated: bool) -> Document | None:
@@ -128,7 +114,7 @@ def _allowed(sets: Any) -> Allowed | None:
             'allowed must be a list with a list of tags, or null, for each token, as in [null, ["B-PER", "O"]]; '
             f"got {json.dumps(sets)[:60]}"
         )
-    return sets
+    return list(sets)
 
 
 def _of_label_studio(data: Mapping[str, Any], task: Mapping[str, Any], annotated: bool) -> Document | None:
@@ -177,14 +163,20 @@ def _span(value: Any) -> Span:
     return Span(start, end, label)
 
 
-def _loaded(text: str, name: str, number: int) -> Any:
-    """The value of a text in JSON, which begins in a line of a file of this name.
+def _loaded(text: str, others: Iterator[str], name: str, number: int) -> Any:
+    """The value of a line of JSON, or if it has none, of it and some others, in a file of this name.
 
     Raises:
-        ValueError: it has none, or one with halves of characters, which no file can have.
+        ValueError: they have none, or one that is too large or has halves of characters, which no file can have.
     """
     try:
-        value = json.loads(text)
+        try:
+            value = json.loads(_bounded(text))
+        except json.JSONDecodeError:
+            if not (rest := "\n".join(others)).strip():
+                raise
+            text = _bounded(f"{text}\n{rest}")
+            value = json.loads(text)
     except (ValueError, RecursionError) as error:
         place = number + getattr(error, "lineno", 1) - 1
         raise ValueError(f"{name}:{place}: expected a value of JSON in each line: {error}") from None
@@ -195,3 +187,9 @@ def _loaded(text: str, name: str, number: int) -> Any:
             half = f"\\u{ord(error.object[error.start]):04x} is half of a character (a lone surrogate)"
             raise ValueError(f"{name}:{number}: {half}: take it out") from None
     return value
+
+
+def _bounded(text: str) -> str:
+    if len(text) > LARGEST_VALUE:
+        raise ValueError(f"this one has more than {LARGEST_VALUE >> 20} MiB")
+    return text

@@ -145,12 +145,12 @@ class Columns(Layout):
         if roles.known is not None and row[0].startswith("#") and roles.is_comment(row, roles.known, self._plain):
             return COMMENT
         if "" in row:
-            raise _empty(row.index("") + 1)
+            raise empty(row.index("") + 1)
         if roles.tag == roles.word:
             raise ValueError("expected a word and a tag, got one column")
         if len(row) != roles.count:
             if line.count("\t") == roles.count - 1:
-                raise _empty(len(row) + 1)
+                raise empty(len(row) + 1)
             raise ValueError(f"expected {roles.count} columns, got {len(row)}")
         if roles.header and roles.header == tuple(row):
             return SKIPPED
@@ -172,7 +172,8 @@ class Columns(Layout):
             self._forms = forms_of([tag], self._forms)
 
 
-def _empty(column: int) -> ValueError:
+def empty(column: int) -> ValueError:
+    """The error about a column without anything in it."""
     return ValueError(f"column {column} is empty: fill it, with a hyphen for instance; one tab separates columns")
 
 

@@ -70,36 +70,29 @@ class TextCorpus(Corpus):
 
     @classmethod
     def of_texts(
-        cls, texts: Iterable[Document], kind: Kind, split: Callable[[str], Sequence[str]], name: str
+        cls,
+        texts: Iterable[Document],
+        kind: Kind,
+        split: Callable[[str], Sequence[str]],
+        name: str,
+        share: Callable[[int], range] | None = None,
     ) -> "TextCorpus":
-        """The sentences of the lines of texts.
-
-        Args:
-            texts: of the file.
-            kind: its form.
-            split: the words of a line, where a text has no tokens.
-            name: of the file, for messages.
+        """The sentences of the lines of texts, or of a share of these, split into words where texts have no tokens.
 
         Raises:
             ValueError: no sentences, spans that no tokens cover, or allowed tags for another number of tokens.
         """
-        numbers, misaligned, kept = dict[Token, int](), list[str](), list[Document]()
+        texts = list(texts)
+        texts = texts if share is None else [texts[number] for number in share(len(texts))]
+        numbers, misaligned, allowed = dict[Token, int](), list[str](), list[Allowed | None]()
         tokens, starts, ends, documents = array("i"), array("i"), [0], list[int]()
-        allowed = list[Allowed | None]()
         for place, text in enumerate(texts):
-            kept.append(text)
-            before = len(tokens)
-            for sentence, begins in text.tagged(split, misaligned):
+            for sentence, begins in _sentences(text, split, misaligned, f"{name}: text {place + 1}"):
                 tokens.extend(numbers.setdefault(token, len(numbers)) for token in sentence.tokens)
                 starts.extend(begins)
-                allowed.append(None if text.allowed is None else text.allowed[ends[-1] - before : len(tokens) - before])
                 ends.append(len(tokens))
                 documents.append(place)
-            if text.allowed is not None and len(text.allowed) != len(tokens) - before:
-                raise ValueError(
-                    f"{name}: example {place + 1}: allowed must have an entry for each of "
-                    f"{len(tokens) - before} tokens, got {len(text.allowed)}"
-                )
+                allowed.append(sentence.allowed)
         if not tokens:
             raise ValueError(f"{name}: no sentences")
         if misaligned:
@@ -113,7 +106,7 @@ class TextCorpus(Corpus):
             FORMS[kind],
             allowed=None if not any(allowed) else allowed,
             kind=kind,
-            texts=kept,
+            texts=texts,
             starts=np.array(starts, dtype=np.int32),
             misaligned=misaligned,
         )
@@ -154,6 +147,16 @@ class TextCorpus(Corpus):
             stream.write("[" + ",\n".join(lines) + "]\n")
         else:
             stream.writelines(f"{line}\n" for line in lines)
+
+
+def _sentences(
+    text: Document, split: Callable[[str], Sequence[str]], misaligned: list[str], place: str
+) -> list[tuple[Sentence, list[int]]]:
+    """What :meth:`Document.tagged` gives; errors name the place of the text."""
+    try:
+        return list(text.tagged(split, misaligned))
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
 
 
 def _answer(text: Document, spans: Iterable[tuple[Span, float]]) -> dict[str, Any]:

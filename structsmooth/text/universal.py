@@ -16,6 +16,7 @@ from structsmooth.text.layouts import (
     UNIVERSAL_COLUMNS,
     Layout,
     cells,
+    empty,
 )
 
 UniversalColumn = Literal["upos", "xpos", "feats", "deprel"]
@@ -81,6 +82,8 @@ def universal_row(line: str) -> list[str]:
             f"expected a row of CoNLL-U: {UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
             f"got {len(row)} from {row[0][:40]!r}"
         )
+    if row and not row[_WORD]:
+        raise empty(_WORD + 1)
     return row
 
 

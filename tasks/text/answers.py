@@ -32,17 +32,9 @@ def write_columns(examples: Sequence[Sentence], predictions: Predictions, tags: 
 def written_as_read(
     examples: Sequence[Sentence], predictions: Predictions, stream: TextIO, column: str | None, spans: Spans | None
 ) -> bool:
-    """Write predictions in the form of a file of texts or a treebank, if the sentences came from such a file.
+    """Write predictions in the form of a file of texts or a treebank: whether the sentences came from such a file.
 
-    Args:
-        examples: the sentences.
-        predictions: for each of them.
-        stream: to write to.
-        column: of CoNLL-U that is predicted, if training files were CoNLL-U: then text becomes CoNLL-U.
-        spans: the entities of taggings; ``None`` of plain tags.
-
-    Returns:
-        Whether anything was written.
+    Text becomes CoNLL-U if training files had a column of it. Plain tags have no ``spans``, the entities of taggings.
 
     Raises:
         ValueError: alternatives for texts with spans, or tags that are no entities.

@@ -85,7 +85,9 @@ def test_annotations_of_brat(models: Path, tmp_path: Path, output: Any) -> None:
         (folder / f"{name}.ann").write_text("T1\tPER 0 3\tshe\n" if name == "a" else "")
     expected = "T1\tLOC 9 13\tOslo\nT2\tPER 16 19\tAda\nT3\tPER 24 26\tBo\n"
     assert output("predict", models / "ner", folder / "a.txt") == expected
-    assert main(["predict", str(models / "ner"), str(folder)]) == 2
+    for flags in ([], ["--output", str(folder)]):  # no annotation is overwritten
+        assert main(["predict", str(models / "ner"), str(folder), *flags]) == 2
+    assert (folder / "a.ann").read_text() == "T1\tPER 0 3\tshe\n"
     output("predict", models / "ner", folder, "--output", tmp_path / "out")
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"a.txt", "a.ann", "b.txt", "b.ann"}
     assert (tmp_path / "out/b.ann").read_text() == expected
@@ -142,7 +144,9 @@ def test_tokens_of_texts_have_offsets(models: Path, output: Any) -> None:
     assert json.loads(output("predict", models / "ner", "--json", given="Ada\nmet\n")).keys() == {"tokens", "outputs"}
 
 
-def test_text_is_tagged_and_parsed(models: Path, output: Any, tmp_path: Path) -> None:
+def test_text_is_tagged_and_parsed(
+    models: Path, output: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "the dog sees the old cat.\nthe child likes the dog and the cat.\n"
     tagged = output("predict", models / "pos", given=text)
     assert tagged.startswith("# text = the dog sees the old cat.\n1\tthe\t_\tDET\t")
@@ -157,6 +161,10 @@ def test_text_is_tagged_and_parsed(models: Path, output: Any, tmp_path: Path) ->
     )
     assert (tmp_path / "out").read_text() == parsed
     assert main(["predict", str(models / "pos"), str(tmp_path / "none"), str(tmp_path / "new.txt")]) == 2
+    (tmp_path / "words.txt").write_text("the\ndog\n")
+    with pytest.raises(AssertionError):
+        output("predict", models / "pos", models / "parser", tmp_path / "words.txt")
+    assert "what model 1 writes:1: expected a row of CoNLL-U: 10 columns" in capsys.readouterr().err
 
 
 # What is known.
@@ -185,7 +193,7 @@ def test_allowed_tags(models: Path, output: Any) -> None:
             has = np.array([entity in entities(tags) for _, tags in fitting])
             assert span["probability"] == pytest.approx(weights[has].sum() / weights.sum(), abs=1e-10)
     for wrong, message in (
-        ([None], "allowed must have an entry for each of 3 tokens, got 1"),
+        ([None], "text 1: allowed must have an entry for each of 3 tokens, got 1"),
         ([["I-PER"], None, None], "sentence 1 has no tagging that is well-formed and allowed"),
         ([["X"], None, None], "allowed has no tag of the training data for token 0"),
         ("O", "allowed must be a list with a list of tags, or null"),
