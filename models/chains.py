@@ -70,19 +70,18 @@ def label_marginals(
     states: int,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
+    allowed: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """Probabilities of the labels of the tokens of each sequence, [T, S], for arguments as of :func:`best_labels`.
 
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
-    return list(marginals_of(chains(sequences, weights, states, mask, transition_scale)))
-
-
-def marginals_of(batches: Iterable[LinearChain]) -> Iterator[Tensor]:
-    """Probabilities of the labels [T, S] of each sequence."""
-    for chain in batches:
-        yield from (nodes[:length] for nodes, length in zip(chain.marginals()[0], chain.lengths.tolist(), strict=True))
+    found: list[Tensor] = []
+    for chain in chains(sequences, weights, states, mask, transition_scale, allowed):
+        pairs = zip(chain.marginals()[0], chain.lengths.tolist(), strict=True)
+        found += [nodes[:length] for nodes, length in pairs]
+    return found
 
 
 def labelled(batches: Iterable[LinearChain], labels: Sequence[Tensor]) -> Iterator[tuple[LinearChain, Tensor]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
-from structsmooth.models.chains import best_labels, chains, labelled, marginals_of
+from structsmooth.models.chains import best_labels, chains, label_marginals, labelled
 from structsmooth.problems import (
     DenseChainProblem,
     DifferenceProblem,
@@ -240,7 +240,8 @@ class Tagger:
 
     def marginals(self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
-        return list(marginals_of(self.chains(sequences, weights, allowed)))
+        states, mask = len(self.tags.names), self.tags.mask
+        return label_marginals(sequences, weights, states, mask, self.transition_scale, allowed)
 
     def log_partitions(
         self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
