@@ -28,8 +28,8 @@ from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
-# Sentences of a batch of predictions.
-_BATCH = 128
+# Sentences of a batch, and of one of probabilities of trees that may cross.
+_BATCH, _ALIKE = 128, 16
 
 Trees = ProjectiveTree | SpanningTree
 
@@ -117,7 +117,9 @@ class FittedParsing(ProbabilisticTask):
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[Trees, Tensor]]:
         """The trees of sentences whose known tree is one of them, and its heads."""
-        for batch in _batches([sentence for sentence in examples if self._is_output(known_tree(sentence).heads)]):
+        known = [sentence for sentence in examples if self._is_output(known_tree(sentence).heads)]
+        for numbers in self._alike(known):
+            batch = [known[i] for i in numbers]
             heads = [torch.tensor(known_tree(sentence).heads) for sentence in batch]
             yield self._trees(weights, batch)[0], pad_sequence(heads, batch_first=True)
 
@@ -125,14 +127,12 @@ class FittedParsing(ProbabilisticTask):
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[Tree]]
     ) -> Parts:
         """The probabilities of the arcs to all words, whatever their relations."""
-        found = []
-        for batch in _batches(examples):
-            arcs, root = self._trees(self.tempered(weights), batch)[0].marginals()
-            found += list(torch.cat([root.unsqueeze(1), arcs], 1))
-        return [
-            [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in trees]
-            for marginals, trees in zip(found, outputs, strict=True)
-        ]
+        found: list[list[list[float]]] = [[] for _ in examples]
+        for numbers in self._alike(examples):
+            arcs, root = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
+            for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
+                found[i] = [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in outputs[i]]
+        return found
 
     def right_parts(self, example: Sentence, output: Tree) -> list[bool | None]:
         """Which words have the right head; unknown where the treebank does not say."""
@@ -228,6 +228,12 @@ class FittedParsing(ProbabilisticTask):
         scores[sentence, heads, modifiers - 1] = arc_features(tokens, self.task.bits).scores(weights)
         kind = ProjectiveTree if self.task.projective else SpanningTree
         return kind(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root), tokens
+
+    def _alike(self, sentences: Sequence[Sentence]) -> list[list[int]]:
+        """Numbers of sentences in batches of similar length: sums over trees that cross take its cube."""
+        numbers = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+        size = _BATCH if self.task.projective else _ALIKE
+        return [numbers[at : at + size] for at in range(0, len(numbers), size)]
 
     def _is_output(self, heads: Sequence[int]) -> bool:
         """Whether a tree that is known is one of those that are predicted."""
