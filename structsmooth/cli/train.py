@@ -72,11 +72,11 @@ def train(options: Namespace) -> int:
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
         model = TrainedModel(data.task, result.weights, description)
-        if options.calibrate:
-            with stage("fitting the temperature of probabilities to the development data"):
-                model = model.calibrated(data.held_out["dev"].examples)
         with stage("saving the model and its curves"):
             saved = _save(model, result.history, out)
+        if options.calibrate:
+            with stage("fitting the temperature of probabilities to the development data"):
+                model.calibrated(data.held_out["dev"].examples).save(out)
         Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
