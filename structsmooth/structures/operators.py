@@ -235,6 +235,49 @@ def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
     return backward
 
 
+def tangents_backward(
+    log_partition: Callable[..., Tensor], tangents: Callable[..., tuple[Tensor, ...]], count: int
+) -> Backward:
+    """The gradient of an operator that computes the derivatives of marginals in directions of the potentials.
+
+    The operator takes potentials, directions in the shapes of these, and others, tensors first. The second derivatives
+    of the log-partition function are symmetric; the third ones are computed by torch.
+
+    Args:
+        log_partition: the function [B] of potentials and others in plain torch.
+        tangents: the operator itself.
+        count: number of its potentials.
+    """
+
+    def backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
+        potentials, directions = ctx.saved_tensors[:count], ctx.saved_tensors[count : 2 * count]
+        others = (*ctx.saved_tensors[2 * count :], *ctx.constants)
+
+        def total(*potentials: Tensor) -> Tensor:
+            return log_partition(*potentials, *others).sum()
+
+        third = _gradients(_slope(_slope(total, directions), weights), potentials)
+        moved = tangents(*potentials, *weights, *others)
+        return *third, *((moved,) if isinstance(moved, Tensor) else moved)
+
+    return backward
+
+
+def _slope(function: Callable[..., Tensor], directions: Sequence[Tensor]) -> Callable[..., Tensor]:
+    """The derivative of a function of tensors in directions, without those that are empty."""
+
+    def slope(*inputs: Tensor) -> Tensor:
+        pairs = zip(_gradients(function, inputs), directions, strict=True)
+        return torch.stack([(g * d).sum() for g, d in pairs if d.numel()]).sum()
+
+    return slope
+
+
+def _gradients(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    gradients: tuple[Tensor, ...] = torch.func.grad(function, tuple(range(len(inputs))))(*inputs)
+    return gradients
+
+
 def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward:
     """The gradient of an operator that computes max-marginals, by the same in plain torch.
 
