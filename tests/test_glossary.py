@@ -10,7 +10,9 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from source_tree import ROOT
 
-SETTINGS = "docs_dir: pages\ntheme: {name: mkdocs}\nsite_name: glossary\nplugins: [search]\nmarkdown_extensions: [attr_list]\n"
+SETTINGS = (
+    "docs_dir: pages\ntheme: {name: mkdocs}\nsite_name: glossary\nplugins: [search]\nmarkdown_extensions: [attr_list]\n"
+)
 SPEC = importlib.util.spec_from_file_location("glossary", ROOT / "docs" / "glossary.py")
 glossary = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(glossary)
@@ -48,9 +50,13 @@ def test_the_search_finds_synonyms(index, synonym, anchor):
 
 
 def test_the_first_use_leads_to_the_glossary():
-    html = "<h2>Oracle</h2><p><code>Oracle</code> An oracle, <a href='x'>oracle</a>; the oracle of a non-oracle CRFs.</p>"
+    html = (
+        "<h2>Oracle</h2><p><code>Oracle</code> An oracle, <a href='x'>oracle</a>; the oracle of a non-oracle CRFs.</p>"
+    )
     built = glossary.linked(html, WORDS, "../glossary.html")
-    assert re.findall(r'<a class="glossary" href="([^"]*)">([^<]*)</a>', built) == [("../glossary.html#oracle", "oracle")]
+    assert re.findall(r'<a class="glossary" href="([^"]*)">([^<]*)</a>', built) == [
+        ("../glossary.html#oracle", "oracle")
+    ]
     assert "An <a class" in built
 
 

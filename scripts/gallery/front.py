@@ -26,7 +26,9 @@ def draw_all(folder: Path) -> None:
     sentences = NER().read(NER.default_files()["train"])
     tagger = SequenceTagger(loss="crf", lam="0.3/n", tol=2e-3)
     tagger.fit([own.words for own in sentences], [own.tags for own in sentences])
-    colours = {name: _TEXT for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")}
+    colours = {
+        name: _TEXT for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    }
     with rc_context({**colours, "svg.hashsalt": "front", "font.size": 9}):
         figure = Figure(figsize=(9, 2.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
