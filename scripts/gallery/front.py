@@ -11,7 +11,7 @@ from structsmooth.tasks import NER
 SENTENCE = (
     "Borrower , with offices in Cambridge , Massachusetts , will repay Silicon Valley Bank , and Bank will lend to "
     "Akamai Technologies ."
-).split()
+)
 _LABELS = {"ORG": COLOURS[0], "LOC": COLOURS[1], "PER": COLOURS[2], "MISC": COLOURS[3]}
 _TEXT = "#123456"  # stands for the colour of text, which depends on the scheme of the reader
 _STYLE = "<style>svg{color:#222}@media (prefers-color-scheme:dark){svg{color:#ddd}}</style>"
@@ -26,13 +26,13 @@ def draw_all(folder: Path) -> None:
     sentences = NER().read(NER.default_files()["train"])
     tagger = SequenceTagger(loss="crf", lam="0.3/n", tol=2e-3)
     tagger.fit([own.words for own in sentences], [own.tags for own in sentences])
-    colours = {
-        name: _TEXT for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    }
+    parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    colours = dict.fromkeys(parts, _TEXT)
     with rc_context({**colours, "svg.hashsalt": "front", "font.size": 9}):
         figure = Figure(figsize=(9, 2.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-        _sentence(left, tagger.predict_spans([SENTENCE])[0])
+        words = SENTENCE.split()
+        _sentence(left, words, tagger.predict_spans([words])[0])
         _gap(right, tagger.history_)
         path = folder / "front.svg"
         figure.savefig(path, transparent=True, metadata={"Date": None})
@@ -40,12 +40,12 @@ def draw_all(folder: Path) -> None:
     path.write_text(drawing.replace(" <metadata>", f" {_STYLE}\n <metadata>", 1), encoding="utf-8")
 
 
-def _sentence(panel: Any, spans: Sequence[Any]) -> None:
+def _sentence(panel: Any, words: Sequence[str], spans: Sequence[Any]) -> None:
     """The words, and the label and the probability below each entity."""
     panel.set(xlim=(0, _WIDTH), ylim=(0, 1), title="entities, and how sure the tagger is of them")
     panel.axis("off")
     column, row, starts = 0, 0.82, []
-    for word in SENTENCE:
+    for word in words:
         if column + len(word) > _WIDTH:
             column, row = 0, row - _LINE
         starts.append((column, row))
@@ -53,7 +53,7 @@ def _sentence(panel: Any, spans: Sequence[Any]) -> None:
         column += len(word) + 1
     for span in spans:
         (first, row), (last, _) = starts[span.start], starts[span.end - 1]
-        end, colour = last + len(SENTENCE[span.end - 1]), _LABELS[span.label]
+        end, colour = last + len(words[span.end - 1]), _LABELS[span.label]
         panel.plot([first, end], [row - 0.06] * 2, color=colour, linewidth=2.5)
         panel.text(first, row - 0.17, f"{span.label} {span.probability:.0%}", fontsize=8)
 

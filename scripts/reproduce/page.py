@@ -12,13 +12,13 @@ from structsmooth.checkpoint import write_atomic
 
 _HEAD = """# What the papers say, and what is seen here
 
-Claims of four papers were held against runs. Each has a test: costs of two solvers are
-compared at the best value that both reach with every seed, as a multiple; below 1, the solver that should need less does
-so. Values are medians over seeds, and times those of one thread.
+Claims of four papers were held against runs. Each has a test: costs of two solvers are compared at the best value that
+both reach with every seed, as a multiple; below 1, the solver that should need less does so. Values are medians over
+seeds, and times those of one thread.
 
-[reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, numbers of all λ, and
-the command of each experiment. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md`
-renews this page.
+[reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and the
+command of each experiment. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews
+this page.
 """
 _PLURAL = {"holds": "hold", "holds in part": "hold in part", "does not hold here": "do not hold here"}
 _UNKNOWN = {"title": "No cause is known", "text": "", "claims": []}
