@@ -37,6 +37,10 @@ def differences(ranked: Sequence[tuple[float, Sequence[Any]]], text: Callable[[A
     return alternatives(ranked, describe)
 
 
+LEGEND = element("p", "✓ right, ✗ wrong, ○ missed", class_="note")
+"""What the signs of :func:`verdict` mean."""
+
+
 def verdict(kind: Verdict, *content: str) -> Markup:
     """A part of an output, with a sign and a style for what is right about it."""
     signs = {"right": "✓", "wrong": "✗", "missed": "○", "plain": ""}
@@ -51,7 +55,8 @@ def chips(found: Iterable[str], gold: Iterable[str] | None) -> Markup:
     true = set(found) if gold is None else set(gold)
     own = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
     own += [verdict("missed", name) for name in sorted(true - set(found))]
-    return element("p", *(own or [element("span", "none", class_="note")]), class_="chips")
+    shown = element("p", *(own or [element("span", "none", class_="note")]), class_="chips")
+    return shown if gold is None else joined([shown, LEGEND])
 
 
 def hue(number: int) -> str:
