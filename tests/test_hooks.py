@@ -1,4 +1,4 @@
-"""The glossary: the search finds its words, and the first use of each on a page leads there."""
+"""Hooks of the documentation: the search finds the words of the glossary, first uses lead there, names wrap."""
 
 import importlib.util
 import json
@@ -13,9 +13,17 @@ from source_tree import ROOT
 SETTINGS = (
     "docs_dir: pages\ntheme: {name: mkdocs}\nsite_name: glossary\nplugins: [search]\nmarkdown_extensions: [attr_list]\n"
 )
-SPEC = importlib.util.spec_from_file_location("glossary", ROOT / "docs" / "glossary.py")
-glossary = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(glossary)
+
+
+def loaded(name):
+    """A hook of the documentation."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+glossary = loaded("glossary")
 WORDS = glossary.words((ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"))
 
 
@@ -63,3 +71,9 @@ def test_the_first_use_leads_to_the_glossary():
 def test_an_entry_is_linked_once():
     built = glossary.linked("<p>logits and emissions</p>", WORDS, "glossary.html")
     assert built == '<p><a class="glossary" href="glossary.html#emissions">logits</a> and emissions</p>'
+
+
+def test_names_in_tables_wrap_at_underscores():
+    tables = loaded("tables")
+    html = "<td><code>cache_hit_rate</code> a_b</td><p><code>a_b</code></p>"
+    assert tables.on_page_content(html) == ("<td><code>cache_<wbr>hit_<wbr>rate</code> a_b</td><p><code>a_b</code></p>")
