@@ -146,6 +146,14 @@ def test_reference_names_once_what_there_is():
         assert hasattr(importlib.import_module(module), attribute), name
 
 
+def test_the_reference_of_structures_has_all_members():
+    """They stand in the order of use, so each is listed."""
+    page = (ROOT / "docs" / "reference" / "structures.md").read_text(encoding="utf-8")
+    listed = re.search(r"^      members: \[(.*)\]$", page, re.M)[1].split(", ")
+    assert listed[:2] == ["max", "topk"]
+    assert sorted(listed) == sorted(name for name in dir(structsmooth.Structure) if not name.startswith("_"))
+
+
 def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, capsys):
     (code,) = [code for _, code in python_blocks(ROOT / "docs" / "tasks" / "own.md") if "class Topics(Task)" in code]
     (tmp_path / "topics.py").write_text(code)
