@@ -25,7 +25,7 @@ def draw_all(folder: Path) -> None:
 
     sentences = NER().read(NER.default_files()["train"])
     tagger = SequenceTagger(loss="crf", lam="0.3/n", tol=2e-3)
-    tagger.fit([own.words for own in sentences], [own.tags for own in sentences])
+    tagger.fit([sentence.words for sentence in sentences], [sentence.tags for sentence in sentences])
     parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     colours = dict.fromkeys(parts, _TEXT)
     with rc_context({**colours, "svg.hashsalt": "front", "font.size": 9}):

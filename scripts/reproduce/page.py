@@ -94,7 +94,9 @@ def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Ex
         yield f"### {(title or '').rstrip('.')}\n"
         for experiment in experiments:
             if result := results.get(experiment.name):
-                says = [own["says"] for own in result["claims"] if own["verdict"] == "holds" and not own["ours"]]
+                says = [
+                    claim["says"] for claim in result["claims"] if claim["verdict"] == "holds" and not claim["ours"]
+                ]
                 if says:
                     yield f"* **{result['figure']}.** {' '.join(says)}"
             else:

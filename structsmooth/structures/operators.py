@@ -129,7 +129,7 @@ def cpu_loop(
 
 @functools.cache
 def _resolved(loop: str) -> Callable[..., None]:
-    """numba loads with the first loop, not with the library."""
+    """The compiled function of that name: numba loads with the first loop, not with the library."""
     found: Callable[..., None] = pkgutil.resolve_name(f"structsmooth.structures.{loop}")
     return found
 
@@ -182,7 +182,7 @@ def no_outputs(scores: Tensor, k: int, variables: int) -> tuple[Tensor, Tensor]:
 
 
 def like_scores(scores: Tensor, *_others: Any) -> Tensor:
-    """An empty tensor in the shape of the first scores."""
+    """An empty tensor in the shape of the first scores, for tracing."""
     return scores.new_empty(scores.shape)
 
 
@@ -279,7 +279,7 @@ def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *pot
     return values
 
 
-def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_weights: Tensor | None) -> Tensor | None:
+def smoothed_gradient(weights: Tensor, mu: float, grad: Tensor | None, grad_weights: Tensor | None) -> Tensor | None:
     """Gradient [B, K] of an ℓ₂-smoothed maximum [B] and of its weights [B, K] with respect to the values.
 
     The weights are the gradient of the maximum. On their support they move with the values / μ, relative to the mean.
@@ -288,18 +288,18 @@ def of_smoothed_values(weights: Tensor, mu: float, grad: Tensor | None, grad_wei
     if grad_weights is None:
         return gradient
     support = weights > 0
-    own = torch.where(support, grad_weights, 0.0)
-    mean = own.sum(1, keepdim=True) / support.sum(1, keepdim=True).clamp_min(1)
-    second = torch.where(support, own - mean, 0.0) / mu
+    on_support = torch.where(support, grad_weights, 0.0)
+    mean = on_support.sum(1, keepdim=True) / support.sum(1, keepdim=True).clamp_min(1)
+    second = torch.where(support, on_support - mean, 0.0) / mu
     return second if gradient is None else gradient + second
 
 
 def without_statistics(log_z: Tensor, *statistics: Tensor) -> tuple[Tensor, ...]:
-    """All of them, with zero statistics [B, ...] of examples whose log-partition [B] is no number."""
+    """Results of an exp oracle, with zero statistics [B, ...] where the log-partition [B] is not finite."""
     wrong = ~log_z.isfinite()
     if bool(wrong.any()):
-        for own in statistics:
-            own[wrong] = 0.0
+        for statistic in statistics:
+            statistic[wrong] = 0.0
     return log_z, *statistics
 
 
@@ -310,10 +310,10 @@ def is_on_cpu(tensor: Tensor) -> bool:
 
 def on_cpu(*tensors: Tensor) -> list[Tensor]:
     """Contiguous tensors on the CPU, without gradients: those of another device by one copy for all of them."""
-    own = [tensor.detach().contiguous() for tensor in tensors]
-    if all(map(is_on_cpu, own)):
-        return own
-    parts = [tensor.view(-1).view(torch.uint8) for tensor in own]
-    copied = torch.cat(parts).cpu().split([len(part) for part in parts])
+    contiguous = [tensor.detach().contiguous() for tensor in tensors]
+    if all(map(is_on_cpu, contiguous)):
+        return contiguous
+    raw = [tensor.view(-1).view(torch.uint8) for tensor in contiguous]
+    copied = torch.cat(raw).cpu().split([len(chunk) for chunk in raw])
     # A clone of each starts where numbers of its dtype may.
-    return [part.clone().view(t.dtype).view(t.shape) for part, t in zip(copied, own, strict=True)]
+    return [chunk.clone().view(t.dtype).view(t.shape) for chunk, t in zip(copied, contiguous, strict=True)]

@@ -361,8 +361,10 @@ def test_the_page_hides_nothing(tmp_path):
         claims = [claim["says"] for claim in results.get(experiment.name, {"claims": []})["claims"]]
         assert claims == [claim.says for claim in experiment.claims][: len(claims)]
         assert all(says in page for says in claims)
-    missed = [own for result in results.values() for own in result["claims"] if own["verdict"] != "holds"]
-    assert sum(map(int, re.findall(r"^### .* \((\d+)\)$", page, re.M))) == sum(not own["ours"] for own in missed) == 47
+    missed = [claim for result in results.values() for claim in result["claims"] if claim["verdict"] != "holds"]
+    assert (
+        sum(map(int, re.findall(r"^### .* \((\d+)\)$", page, re.M))) == sum(not claim["ours"] for claim in missed) == 47
+    )
     assert "No cause is known" not in page
 
 

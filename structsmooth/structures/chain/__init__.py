@@ -231,7 +231,7 @@ class LinearChain(Structure):
 
     @property
     def _oracles(self) -> Any:
-        """The module of the oracles that answer."""
+        """The module whose functions are the oracles of the chain."""
         if self._compiled:
             return operators
         return fused if checks.is_fused(self.backend, self.unary.device) else reference
@@ -241,7 +241,7 @@ class LinearChain(Structure):
         return *self._accumulated(), self._compact_lengths
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
-        """The same scores without holes."""
+        """Unary scores and transitions in the dtype that sums use, those in use first."""
         unary, transition = self._part_scores()
         if self._order is not None:
             unary = compact_nodes(unary, self._order, self.lengths)
@@ -254,7 +254,7 @@ class LinearChain(Structure):
         return y.to(torch.int64) if self._order is None else torch.where(self.mask, y, 0).long().gather(1, self._order)
 
     def _spread(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        """Statistics at the positions of the caller."""
+        """Marginals or parts of nodes and edges, at the positions of the caller."""
         if self._order is None:
             return nodes, edges
         return spread_nodes(nodes, self._order, self.mask), spread_edges(edges, self._order)

@@ -23,7 +23,7 @@ def compact_nodes(unary: Tensor, order: Tensor, lengths: Tensor) -> Tensor:
 
 
 def compact_edges(edges: Tensor, order: Tensor) -> Tensor:
-    """Scores of neighbours, those in use first."""
+    """Scores of pairs of neighbours, those in use first."""
     return edges.gather(1, _later_edges(order, edges).expand_as(edges))
 
 

@@ -28,8 +28,8 @@ def by_mistakes(chain: LinearChain, y: Tensor) -> ByCount:
         return chain._spread_labels(parts[0].argmax(-1) * mask.unsqueeze(1))
 
     size = 1 + chain.unary.shape[1]
-    own = partial(recursion, mask=mask, wrong=wrong.long(), size=size)
-    return ByCount(potentials, own, size, read, _listing(chain, labels) if chain._compiled else None)
+    by_count = partial(recursion, mask=mask, wrong=wrong.long(), size=size)
+    return ByCount(potentials, by_count, size, read, _listing(chain, labels) if chain._compiled else None)
 
 
 def _listing(chain: LinearChain, labels: Tensor) -> Listing:

@@ -104,7 +104,7 @@ class Matching(Structure):
             operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=unmatched_rows is None)
 
     def check_shapes(self) -> None:
-        """Raise unless scores have their shapes."""
+        """Raise unless weights are [B, N, M], and scores of no partner [B, N] and [B, M]."""
         weights, names = self.weights, self.potential_names
         checks.require_scores("weights", weights)
         all_matched = "unmatched_rows" not in names
@@ -182,7 +182,7 @@ class Matching(Structure):
         y = torch.where(self.mask.unsqueeze(1), (y - self._dummies).clamp_min(-1), 0)
         # Outputs are scored again, exactly: -inf where a column is left that must be taken.
         wide = self.replace(*map(widened, self.potentials))
-        values = torch.stack([wide.score(own) for own in y.unbind(1)], 1)
+        values = torch.stack([wide.score(matching) for matching in y.unbind(1)], 1)
         possible = (found > -torch.inf) & (values > -torch.inf)
         values, y = sorted_downwards(torch.where(possible, values, -torch.inf), y)
         return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
@@ -207,22 +207,22 @@ class Matching(Structure):
         if self.unmatched_columns is not None:
             # A bound on the absolute values of all finite scores.
             kinds = [self.used_scores(name).detach().double() for name in self.potential_names]
-            sizes_of = [torch.where(own > -torch.inf, own.abs(), 0.0) for own in kinds]
-            scale = torch.stack([own.flatten(1).sum(1) for own in (sizes_of[0].amax(2), *sizes_of[1:])]).sum(0)
+            sizes_of = [torch.where(scores > -torch.inf, scores.abs(), 0.0) for scores in kinds]
+            scale = torch.stack([scores.flatten(1).sum(1) for scores in (sizes_of[0].amax(2), *sizes_of[1:])]).sum(0)
             scale = torch.where(scale > 0, scale, 1.0)
             least = -2 * scale
             columns = widened(self.used_scores("unmatched_columns")).double()
             columns = torch.where(columns > -torch.inf, columns, -4 * scale.unsqueeze(1))
             weights, constant = weights - columns.unsqueeze(1), columns.sum(1)
         if self.unmatched_rows is not None:
-            own = torch.eye(self._dummies, dtype=torch.bool, device=weights.device)
-            alone = torch.where(own, widened(self.unmatched_rows).double().unsqueeze(-1), -torch.inf)
+            diagonal = torch.eye(self._dummies, dtype=torch.bool, device=weights.device)
+            alone = torch.where(diagonal, widened(self.unmatched_rows).double().unsqueeze(-1), -torch.inf)
             weights, sizes = torch.cat([alone, weights], 2), sizes + sizes.new_tensor([0, self._dummies])
         return weights, sizes, constant, least
 
     @property
     def _dummies(self) -> int:
-        """Number of dummy columns."""
+        """Number of dummy columns, one a row, which stand for no partner."""
         return 0 if self.unmatched_rows is None else self.weights.shape[1]
 
     @property

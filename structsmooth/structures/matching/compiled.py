@@ -156,7 +156,7 @@ def _takeovers(target, step, price, follower, order):
 
 @compiled
 def _new_table(rows):
-    """Arrays of :func:`_exchanges` and :func:`_takeovers`."""
+    """Workspace of :func:`_exchanges` and :func:`_takeovers`."""
     nodes = rows + 1
     return (
         np.empty((nodes, nodes)),

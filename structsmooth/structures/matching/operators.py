@@ -45,7 +45,7 @@ def column_mask(sizes: Tensor, columns: int) -> Tensor:
 
 def _checked(weights: Tensor, sizes: Tensor, *others: Any) -> tuple[Any, ...]:
     check_sizes(sizes, *weights.shape[1:])
-    return weights, sizes, *(own for own in others if isinstance(own, Tensor))
+    return weights, sizes, *(other for other in others if isinstance(other, Tensor))
 
 
 def _operations(weights: Tensor, *_: Any) -> int:

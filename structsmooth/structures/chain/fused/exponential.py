@@ -114,14 +114,14 @@ def _like_tangents(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 
 
 def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple[Tensor | None, ...]:
-    """The third derivatives are computed by torch."""
+    """The third derivatives, by torch."""
     unary, transition, lengths, _, _, weights, node, pairs = ctx.saved_tensors
 
     def turned(unary: Tensor, transition: Tensor, weights: Tensor, node: Tensor, pairs: Tensor) -> Tensor:
         def expected(unary: Tensor, transition: Tensor) -> Tensor:
-            own, joint = reference.marginals(unary, transition, lengths)
+            marginals, joint = reference.marginals(unary, transition, lengths)
             weight = weights[:, None, None]
-            return (own * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
+            return (marginals * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
 
         moved, moved_pairs = torch.func.grad(expected, (0, 1))(unary, transition.expand(len(unary), -1, -1, -1))
         total: Tensor = (moved * grad_node).sum() + (moved_pairs * grad_pairs).sum()

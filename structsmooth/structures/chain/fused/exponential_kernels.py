@@ -14,7 +14,7 @@ as the nearest of these, so that nothing beyond a row is read.
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import add_compensated, finite, first_reached, length_of
+from structsmooth.compiled.triton_functions import add_compensated, finite, first_reached, length_of
 
 SIZES = ["steps", "states", "edge_batch", "edge_step"]
 
@@ -30,8 +30,8 @@ def _edge_tile(edges, rows, columns, states):
 def _message_tile(messages, unary, rows, states):
     """Messages of a position with the unary scores of their states."""
     inside = rows < states
-    own = tl.load(unary + rows, mask=inside, other=float("-inf"))
-    return tl.load(messages + rows, mask=inside, other=float("-inf")) + own
+    node = tl.load(unary + rows, mask=inside, other=float("-inf"))
+    return tl.load(messages + rows, mask=inside, other=float("-inf")) + node
 
 
 @triton.jit
@@ -144,9 +144,9 @@ def backward(
             else:
                 source = _message_tile(messages + before, unary + before, rows, states)
             joint = tl.exp(source[:, None] + edge - sums[None, :]) * node[None, :]
-            own = tl.sum(joint, 1)
-            mass += tl.sum(own, 0)
-            tl.store(nodes + before + rows, weight * own, mask=rows < states)
+            marginal = tl.sum(joint, 1)
+            mass += tl.sum(marginal, 0)
+            tl.store(nodes + before + rows, weight * marginal, mask=rows < states)
             both = (rows < states)[:, None] & inside[None, :]
             tile = rows[:, None] * states + columns[None, :]
             if SUMMED and ROWS == COLUMNS:
@@ -156,9 +156,9 @@ def backward(
             else:
                 tl.store(pairs + before.to(tl.int64) * states + tile, weight * joint, mask=both)
             if ROWS == COLUMNS:
-                following = own
+                following = marginal
             else:
-                tl.store(scratch + rows, own, mask=rows < states)
+                tl.store(scratch + rows, marginal, mask=rows < states)
         if ROWS != COLUMNS:
             tl.debug_barrier()  # the marginals of the position are complete
             following = tl.load(scratch + columns, mask=inside, other=0.0)
@@ -200,7 +200,7 @@ def tangent(
     zeros = tl.zeros([COLUMNS], change.dtype)
     for t in range(1, length):
         before = (t - 1) * states
-        own_edges, own_moved = edges + (t - 1) * edge_step, edges_moved + (t - 1) * moved_step
+        edges_t, edges_moved_t = edges + (t - 1) * edge_step, edges_moved + (t - 1) * moved_step
         mean = tl.sum(change, 0) / states
         tl.store(moved + before + columns, change - mean, mask=inside)
         tl.debug_barrier()  # the moves of the position before are complete
@@ -210,8 +210,8 @@ def tangent(
         for first in range(0, states, ROWS):
             rows = first + tl.arange(0, ROWS)
             source = _message_tile(messages + before, unary + before, rows, states)
-            edge = _edge_tile(own_edges, rows, columns, states)
-            move = finite(_edge_tile(own_moved, rows, columns, states))
+            edge = _edge_tile(edges_t, rows, columns, states)
+            move = finite(_edge_tile(edges_moved_t, rows, columns, states))
             move += tl.load(moved + before + rows, mask=rows < states, other=0.0)[:, None]
             change += tl.sum(tl.exp(source[:, None] + edge - sums[None, :]) * move, 0)
         tl.store(expected + t * states + columns, change, mask=inside)
@@ -226,7 +226,7 @@ def tangent(
     for back in range(1, length):
         t = length - back
         before = (t - 1) * states
-        own_edges, own_moved = edges + (t - 1) * edge_step, edges_moved + (t - 1) * moved_step
+        edges_t, edges_moved_t = edges + (t - 1) * edge_step, edges_moved + (t - 1) * moved_step
         sums = tl.load(messages + t * states + columns, mask=inside, other=float("-inf"))
         node, slope = tl.where(sums > float("-inf"), node, 0.0), tl.where(sums > float("-inf"), slope, 0.0)
         sums = finite(sums) + tl.load(shifts + t - 1)
@@ -235,18 +235,18 @@ def tangent(
         for first in range(0, states, ROWS):
             rows = first + tl.arange(0, ROWS)
             source = _message_tile(messages + before, unary + before, rows, states)
-            edge = _edge_tile(own_edges, rows, columns, states)
-            move = finite(_edge_tile(own_moved, rows, columns, states))
+            edge = _edge_tile(edges_t, rows, columns, states)
+            move = finite(_edge_tile(edges_moved_t, rows, columns, states))
             move += tl.load(moved + before + rows, mask=rows < states, other=0.0)[:, None]
             share = tl.exp(source[:, None] + edge - sums[None, :])
             both = (rows < states)[:, None] & inside[None, :]
             joint = share * node[None, :]
             turned = share * slope[None, :] + joint * (move - change[None, :])
-            own, own_slope = tl.sum(joint, 1), tl.sum(turned, 1)
-            mass += tl.sum(own, 0)
-            tl.store(scratch + rows, own, mask=rows < states)
-            tl.store(scratch + states + rows, own_slope, mask=rows < states)
-            tl.store(nodes + before + rows, weight * own_slope, mask=rows < states)
+            marginal, derivative = tl.sum(joint, 1), tl.sum(turned, 1)
+            mass += tl.sum(marginal, 0)
+            tl.store(scratch + rows, marginal, mask=rows < states)
+            tl.store(scratch + states + rows, derivative, mask=rows < states)
+            tl.store(nodes + before + rows, weight * derivative, mask=rows < states)
             tile = rows[:, None] * states + columns[None, :]
             if SUMMED:
                 tl.store(pairs + tile, weight * turned + tl.load(pairs + tile, mask=both, other=0.0), mask=both)
@@ -283,8 +283,8 @@ def sample(
         t = length - back
         before = (t - 1) * states
         scores = _message_tile(messages + before, unary + before, columns, states)
-        own_edges = edges + (t - 1) * edge_step
-        scores += tl.load(own_edges + columns * states + state, mask=inside, other=float("-inf"))
+        edges_t = edges + (t - 1) * edge_step
+        scores += tl.load(edges_t + columns * states + state, mask=inside, other=float("-inf"))
         weights, _ = _exponentials(scores)
         state = first_reached(weights, tl.load(uniform + t - 1), columns)
         tl.store(labels + t - 1, tl.where(possible, state, 0))

@@ -6,7 +6,7 @@ Shapes and strides are those of the kernels of the exp oracle; outputs are int64
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import add_compensated, finite, length_of, project
+from structsmooth.compiled.triton_functions import add_compensated, finite, length_of, project
 
 SIZES = ["steps", "states", "k", "edge_batch", "edge_step"]
 
@@ -52,7 +52,7 @@ def top_k(
     for t in range(1, length):
         offset, lost = add_compensated(offset, lost, shift)
         before, after = scores + (t - 1) % 2 * states * k, scores + t % 2 * states * k
-        own_edges, own_back = edges + (t - 1) * edge_step, back + t * states.to(tl.int64) * k
+        edges_t, back_t = edges + (t - 1) * edge_step, back + t * states.to(tl.int64) * k
         tl.debug_barrier()  # the lists of the position before are complete
         heads = tl.load(before + rows * k, mask=inside, other=float("-inf")) - shift
         largest = tl.sum(tl.zeros([ROWS], start.dtype), 0) + float("-inf")
@@ -61,15 +61,15 @@ def top_k(
             real = columns < states
             both = inside[:, None] & real[None, :]
             if not SHARED:
-                edge = tl.load(own_edges + rows[:, None] * states + columns[None, :], mask=both, other=float("-inf"))
-            own = tl.load(unary + t * states + columns, mask=real, other=float("-inf"))
+                edge = tl.load(edges_t + rows[:, None] * states + columns[None, :], mask=both, other=float("-inf"))
+            node = tl.load(unary + t * states + columns, mask=real, other=float("-inf"))
             places = tl.zeros([ROWS, COLUMNS], tl.int32)
             joint = heads[:, None] + edge
             for rank in range(0, k):
                 best, row, place, taken = _best_slots(joint, places, rows)
-                tl.store(after + columns * k + rank, best + own, mask=real)
-                tl.store(own_back + columns * k + rank, row * k + place, mask=real)
-                largest = tl.maximum(largest, tl.max(best + own, 0))
+                tl.store(after + columns * k + rank, best + node, mask=real)
+                tl.store(back_t + columns * k + rank, row * k + place, mask=real)
+                largest = tl.maximum(largest, tl.max(best + node, 0))
                 places += taken.to(tl.int32)
                 following = taken & both & (places < k)
                 head = tl.load(before + rows[:, None] * k + places, mask=following, other=float("-inf"))
@@ -138,8 +138,8 @@ def max_marginals(
             for first in range(0, states, ROWS):
                 rows = first + tl.arange(0, ROWS)
                 both = (rows < states)[:, None] & inside[None, :]
-                own = edges + t * edge_step + rows[:, None] * states + columns[None, :]
-                edge = tl.load(own, mask=both, other=float("-inf"))
+                cells = edges + t * edge_step + rows[:, None] * states + columns[None, :]
+                edge = tl.load(cells, mask=both, other=float("-inf"))
                 source = tl.load(best + t * states + rows, mask=rows < states, other=float("-inf"))
                 alpha = tl.maximum(alpha, tl.max(source[:, None] + edge, 0))
             alpha += tl.load(unary + (t + 1) * states + columns, mask=inside, other=float("-inf"))
@@ -159,8 +159,8 @@ def max_marginals(
             for first in range(0, states, ROWS):
                 rows = first + tl.arange(0, ROWS)
                 both = (rows < states)[:, None] & inside[None, :]
-                own = edges + (t - 1) * edge_step + rows[:, None] * states + columns[None, :]
-                edge = tl.load(own, mask=both, other=float("-inf"))
+                cells = edges + (t - 1) * edge_step + rows[:, None] * states + columns[None, :]
+                edge = tl.load(cells, mask=both, other=float("-inf"))
                 tl.store(scratch + rows, tl.max((ahead - shift)[None, :] + edge, 1), mask=rows < states)
             tl.debug_barrier()  # the best of the later positions is complete
             beta = tl.load(scratch + columns, mask=inside, other=float("-inf"))
@@ -187,8 +187,8 @@ def score(
         inside = t < length
         label = tl.load(labels + t, mask=inside, other=0)
         valid = (label >= 0) & (label < states)
-        own = tl.load(unary + t * states + label, mask=inside & valid, other=0.0)
-        total, lost = add_compensated(total, lost, tl.where(valid, own, float("nan")))
+        node = tl.load(unary + t * states + label, mask=inside & valid, other=0.0)
+        total, lost = add_compensated(total, lost, tl.where(valid, node, float("nan")))
         later = inside & (t > 0)
         before = tl.load(labels + t - 1, mask=later, other=0)
         valid = valid & (before >= 0) & (before < states)

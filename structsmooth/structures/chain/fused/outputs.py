@@ -18,8 +18,8 @@ from structsmooth.structures.operators import (
     like_scores,
     like_top_k,
     max_marginals_backward,
-    of_smoothed_values,
     operator,
+    smoothed_gradient,
 )
 
 
@@ -116,7 +116,7 @@ def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | None, *_: Any) -> Sequence[Tensor]:
     lengths, weights, y = ctx.saved_tensors
-    of_values = of_smoothed_values(weights, ctx.mu, grad, grad_weights)
+    of_values = smoothed_gradient(weights, ctx.mu, grad, grad_weights)
     return () if of_values is None else weighted_parts(of_values, y, lengths, ctx.states, ctx.transition_shape)
 
 

@@ -9,13 +9,13 @@ LARGEST = 4096
 
 
 def strides(edges: Tensor) -> tuple[int, int]:
-    """Of contiguous transitions [1 or B, 1 or T-1, S, S] between examples and positions; 0 where they are shared."""
+    """Strides of contiguous transitions [1 or B, 1 or T-1, S, S] over examples and positions; 0 if they are shared."""
     batch, steps, states, _ = edges.shape
     return 0 if batch == 1 else steps * states**2, 0 if steps == 1 else states**2
 
 
 def sizes_of(unary: Tensor, edges: Tensor) -> dict[str, int]:
-    """Sizes and strides, as arguments of kernels."""
+    """Sizes of a batch of chains and strides of their transitions, as arguments of kernels."""
     batch, step = strides(edges)
     return {"steps": unary.shape[1], "states": unary.shape[2], "edge_batch": batch, "edge_step": step}
 
