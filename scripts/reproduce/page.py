@@ -16,9 +16,8 @@ Claims of four papers were held against runs. Each has a test: costs of two solv
 both reach with every seed, as a multiple; below 1, the solver that should need less does so. Values are medians over
 seeds, and times those of one thread.
 
-[reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and the
-command of each experiment. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews
-this page.
+[reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and
+commands. `python -m scripts.reproduce NAME` makes an experiment again, and `--page docs/reproduction.md` renews this page.
 """
 _PLURAL = {"holds": "hold", "holds in part": "hold in part", "does not hold here": "do not hold here"}
 _UNKNOWN = {"title": "No cause is known", "text": "", "claims": []}
@@ -105,5 +104,6 @@ def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Ex
     yield "## Not of the papers\n"
     for result, claim in _claims(results):
         if claim["ours"]:
-            yield f"* **{result['figure']}.** {claim['says']} *This {claim['verdict']}.* {_seen(result, claim)}"
+            seen = "" if claim["verdict"] == "holds" else f" {_seen(result, claim)}"
+            yield f"* **{result['figure']}.** {claim['says']} *This {claim['verdict']}.*{seen}"
     yield ""
