@@ -17,7 +17,7 @@ both reach with every seed, as a multiple; below 1, the solver that should need 
 seeds, and times those of one thread.
 
 [reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and
-commands. `python -m scripts.reproduce NAME` makes an experiment again, and `--page docs/reproduction.md` renews this page.
+commands. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews this page.
 """
 _PLURAL = {"holds": "hold", "holds in part": "hold in part", "does not hold here": "do not hold here"}
 _UNKNOWN = {"title": "No cause is known", "text": "", "claims": []}
