@@ -25,10 +25,10 @@ def draw_all(folder: Path) -> None:
 
     sentences = NER().read(NER.default_files()["train"])
     tagger = SequenceTagger(loss="crf", lam="0.3/n", tol=2e-3)
-    tagger.fit([sentence.words for sentence in sentences], [sentence.tags for sentence in sentences])
+    tagger.fit([sentence.words for sentence in sentences], [sentence.tags or [] for sentence in sentences])
     parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    colours = dict.fromkeys(parts, _TEXT)
-    with rc_context({**colours, "svg.hashsalt": "front", "font.size": 9}):
+    settings: dict[Any, Any] = {**dict.fromkeys(parts, _TEXT), "svg.hashsalt": "front", "font.size": 9}
+    with rc_context(settings):
         figure = Figure(figsize=(9, 2.4), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
         words = SENTENCE.split()
