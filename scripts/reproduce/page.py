@@ -71,10 +71,15 @@ def _by_cause(results: Mapping[str, Any]) -> Iterator[str]:
             title, why = whys.get((result["name"], claim["says"]), (_UNKNOWN["title"], ""))
             if not claim["ours"] and claim["verdict"] != "holds" and title == cause["title"]:
                 part = "In part: " * (claim["verdict"] == "holds in part")
-                lines.setdefault(result["figure"], []).append(f"{part}{claim['says']} *{why}* {_seen(result, claim)}")
+                lines.setdefault(_title(result), []).append(f"{part}{claim['says']} *{why}* {_seen(result, claim)}")
         if lines:
             yield f"### {cause['title']} ({sum(map(len, lines.values()))})\n\n{cause['text']}\n"
             yield "\n".join("\n    * ".join([f"* **{figure}.**", *items]) for figure, items in lines.items()) + "\n"
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    """The paper, by its first author, and the figure."""
+    return f"{result['name'].partition('-')[0].title()}, {result['figure']}"
 
 
 def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
@@ -105,5 +110,5 @@ def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Ex
     for result, claim in _claims(results):
         if claim["ours"]:
             seen = "" if claim["verdict"] == "holds" else f" {_seen(result, claim)}"
-            yield f"* **{result['figure']}.** {claim['says']} *This {claim['verdict']}.*{seen}"
+            yield f"* **{_title(result)}.** {claim['says']} *This {claim['verdict']}.*{seen}"
     yield ""
