@@ -84,7 +84,7 @@ def _title(result: Mapping[str, Any]) -> str:
 
 def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     """The numbers, in short: what is measured is said once, and the values at which costs are compared are left out."""
-    text = re.sub(r" \(to [\d.e+-]+\)", "", named(claim["seen"], result["names"])[0])
+    text = re.sub(r" \((to [\d.e+-]+|the grid [^)]*)\)", "", named(claim["seen"], result["names"])[0])
     first, *others = text.split("; ")
     if unit := re.search(r" times the [a-z ]+(?= at )", first):
         others = [other.replace(unit[0], "") for other in others]
