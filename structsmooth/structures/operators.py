@@ -16,6 +16,8 @@ from structsmooth.structures.transforms import in_transform, with_transforms
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
 Backward = Callable[..., Sequence[Any]]
 
+_operators: dict[str, Callable[..., Any]] = {}
+
 
 def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """Keep all arguments for the backward pass: tensors as such, and the others in ``ctx.constants``."""
@@ -59,7 +61,8 @@ def operator(
         rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
         if rule is not None:
             library.register_autograd(qualified, rule, setup_context=save)
-        return with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
+        _operators[name] = with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
+        return _operators[name]
 
     return register
 
@@ -235,17 +238,15 @@ def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
     return backward
 
 
-def tangents_backward(
-    log_partition: Callable[..., Tensor], tangents: Callable[..., tuple[Tensor, ...]], count: int
-) -> Backward:
+def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: int) -> Backward:
     """The gradient of an operator that computes the derivatives of marginals in directions of the potentials.
 
     The operator takes potentials, directions in the shapes of these, and others, tensors first. The second derivatives
     of the log-partition function are symmetric; the third ones are computed by torch.
 
     Args:
+        name: name of the operator.
         log_partition: the function [B] of potentials and others in plain torch.
-        tangents: the operator itself.
         count: number of its potentials.
     """
 
@@ -257,7 +258,7 @@ def tangents_backward(
             return log_partition(*potentials, *others).sum()
 
         third = _gradients(_slope(_slope(total, directions), weights), potentials)
-        moved = tangents(*potentials, *weights, *others)
+        moved = _operators[name](*potentials, *weights, *others)
         return *third, *((moved,) if isinstance(moved, Tensor) else moved)
 
     return backward

@@ -176,7 +176,7 @@ def log_partition_and_marginals(
     "chain_tangents",
     "chain.compiled:batch_tangents",
     lambda unary, *_: 10 * _pairs(unary),
-    tangents_backward(reference.log_partition, lambda *arguments: tangents(*arguments), 2),
+    tangents_backward("chain_tangents", reference.log_partition, 2),
     inputs=lambda *tensors: (*tensors[:4], *checked_inputs(*tensors[:2], tensors[4])[2:]),
 )
 def tangents(unary: Tensor, transition: Tensor, node: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -112,7 +112,7 @@ def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:
     "grid_tangents",
     "grids.compiled:batch_tangents",
     _operations(8),
-    tangents_backward(_log_partition, lambda *arguments: tangents(*arguments), 2),
+    tangents_backward("grid_tangents", _log_partition, 2),
     inputs=lambda scores, entries, directions, entering, *others: (
         *_inputs(scores, entries, *others),
         directions,

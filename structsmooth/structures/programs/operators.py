@@ -109,7 +109,7 @@ def _with_directions(scores: Tensor, directions: Tensor, root_index: Tensor, han
     "program_tangents",
     "programs.compiled:batch_tangents",
     _passes(20),
-    tangents_backward(reference.log_partition, lambda *arguments: (tangents(*arguments),), 1),
+    tangents_backward("program_tangents", reference.log_partition, 1),
     inputs=_with_directions,
 )
 def tangents(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> Tensor:
