@@ -11,7 +11,7 @@ from typing import Literal
 from structsmooth.checkpoint import write_atomic
 from structsmooth.text.brat import annotation_lines, brat_documents, brat_texts, read_brat
 from structsmooth.text.conll import read_corpus
-from structsmooth.text.documents import Document, Span
+from structsmooth.text.documents import Document
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import json_documents
 from structsmooth.text.lines import begun, blocks, decoded_lines, read_text
@@ -56,22 +56,9 @@ def _read_universal(path: str, column: str, reading: Reading) -> Iterator[Docume
         if row and row[0].isdigit():
             words.append(row[1])
             spaces.append("" if "SpaceAfter=No" in row[-1].split("|") else " ")
-        elif words and not row and not line.startswith("#"):
-            yield _joined(words, spaces, next(corpus).tags)
+        elif words and not row:
+            yield Document.of_tags(words, next(corpus).tags, spaces)
             words, spaces = [], []
-
-
-def _joined(words: Sequence[str], spaces: Sequence[str], tags: Sequence[str] | None) -> Document:
-    """The document of some words, with what stands behind each of them in its text, and their tags."""
-    text, places = "", list[tuple[int, int]]()
-    for word, space in zip(words, spaces, strict=True):
-        places.append((len(text), len(text) + len(word)))
-        text += word + space
-    found = Document.of_tags(words, tags)
-    starts = {start: place[0] for (start, _), place in zip(found.tokens or (), places, strict=True)}
-    ends = {end: place[1] for (_, end), place in zip(found.tokens or (), places, strict=True)}
-    spans = tuple(Span(starts[span.start], ends[span.end], span.label) for span in found.spans or ())
-    return Document(text.rstrip(" "), spans, tuple(places))
 
 
 def write_documents(documents: Sequence[Document], path: str, form: Form, misaligned: list[str]) -> None:

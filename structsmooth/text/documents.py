@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
+from operator import add
 from typing import Any, NamedTuple
 
 from structsmooth.text.corpus import Allowed, Sentence
@@ -60,12 +61,16 @@ class Document:
         return ordered
 
     @classmethod
-    def of_tags(cls, words: Sequence[str], tags: Sequence[str] | None) -> "Document":
-        """The words of a sentence, joined by blanks, with its entities."""
-        ends = [*accumulate(len(word) + 1 for word in words)]
-        tokens = tuple((end - len(word) - 1, end - 1) for word, end in zip(words, ends, strict=True))
+    def of_tags(
+        cls, words: Sequence[str], tags: Sequence[str] | None, spaces: Sequence[str] | None = None
+    ) -> "Document":
+        """The words of a sentence with its entities, and spaces behind each word: blanks, if they are not given."""
+        spaced = list(map(add, words, spaces or [" "] * len(words)))
+        starts = [0, *accumulate(map(len, spaced))]
+        tokens = tuple((start, start + len(word)) for start, word in zip(starts, words, strict=False))
         spans = tuple(Span(tokens[e.start][0], tokens[e.end - 1][1], e.type) for e in entities(tags or ()))
-        return cls(" ".join(words), None if tags is None else spans, tokens)
+        text = "".join(spaced)[: tokens[-1][1] if tokens else 0]
+        return cls(text, None if tags is None else spans, tokens)
 
     @property
     def covered(self) -> list[str]:

@@ -206,9 +206,9 @@ class Sample:
         else:
             self._expect_sentences(tagged)
             roles = Roles(count, first, None, first)
-            found = self._tags_first_or_last(first, is_tag, no_tag)
+            found = self._tags_first_or_last(first, tagged, is_tag, no_tag)
             if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
-                roles = replace(roles, word=found[0], tag=found[1])
+                roles = replace(roles, word=found[0], tag=found[1], bare=found[1] in tags_alone)
         numbers = self._numbers if first else 0
         return self._with_comments(
             replace(roles, numbers=numbers, ranges=self._ranges, header=self.header, tabbed=self.tabbed)
@@ -228,18 +228,22 @@ class Sample:
                 "put such lines between sentences, or choose columns by --word-column and --tag-column"
             )
 
-    def _tags_behind_numbers(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> list[int]:
+    def _tags_behind_numbers(self, first: int, fits: Callable[[str], bool], no_tag: str) -> list[int]:
         """The columns behind words with numbers, if all that say something have tags, as those of inner entities."""
         used = [c for c in range(first + 1, self.count) if not self._says_nothing(c, no_tag)]
-        return used if first and all(self._share(c, is_tag) > 0.95 for c in used) else []
+        tags = all(self._share(c, lambda cell: fits(cell) or is_tag(cell)) > 0.95 for c in used)
+        return used if first and tags else []
 
     def _says_nothing(self, column: int, no_tag: str) -> bool:
         return {row[column] for row in self._even} <= set(no_tag)
 
-    def _tags_first_or_last(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> tuple[int, int]:
+    def _tags_first_or_last(
+        self, first: int, tagged: bool | None, is_tag: Callable[[str], bool], no_tag: str
+    ) -> tuple[int, int]:
         """The columns of words and of tags: tags are last, or first in front of the words."""
-        if tags := self._tags_behind_numbers(first, is_tag, no_tag):  # inner entities stand behind the outer ones
-            return first, next((c for c in tags if len({row[c] for row in self._even}) > 1), tags[0])
+        if several := self._tags_behind_numbers(first, is_tag, no_tag):  # inner entities stand behind the outer ones
+            used = [c for c in several if len({row[c] for row in self._even}) > 1] or several
+            return first, used[0] if tagged else max(used, key=lambda c: self._share(c, is_tag))
         if self.count == 2 and self._share(0, is_tag) > 0.95 and self._share(1, is_tag) < 0.5:
             return 1, 0
         used = [c for c in range(first + 1, self.count) if not self._says_nothing(c, no_tag)]

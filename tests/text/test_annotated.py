@@ -352,6 +352,8 @@ def test_entities_in_the_last_column_of_a_treebank(tmp_path: Path) -> None:
     assert task.fit(corpus).task.scheme == "BIO"
     (document,) = read_documents(str(path), column="misc:NER")
     assert (document.text, document.covered) == ("Ada met Bo.", ["Ada", "Bo"])
+    path.write_text(path.read_text().replace("\n3", "\n# so a sentence ends\n3"))
+    assert [d.text for d in read_documents(str(path), column="misc:NER")] == ["Ada met", "Bo."]
     with pytest.raises(
         ValueError, match="column must be upos, xpos, feats or deprel, or misc:NER for instance, got 'ner'"
     ):

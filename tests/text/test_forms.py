@@ -190,6 +190,10 @@ def test_a_column_of_inner_entities_is_chosen() -> None:
         assert not task.plain
         assert corpus[0].columns == []
     assert NER().read(io.StringIO(content))[0].tags == ["B-PER", "O", "B-PER"]
+    for tags in (["B-PART", "O"], ["B-PER", "O"]):  # a tagger tells them by the tags that it knows
+        found = Inputs(2, [], ["Ada"]).read(io.StringIO(content), tags)[0]
+        assert (found.words, found.columns) == (["Ada", "met", "Bo"], [])
+        assert found.tags == (["O", "O", "B-PART"] if "B-PART" in tags else ["B-PER", "O", "B-PER"])
 
 
 def test_a_title_is_wrong_and_not_the_tags_behind_it() -> None:
