@@ -20,7 +20,9 @@ def brat_texts(path: Source) -> list[Path]:
     if file.is_dir():
         texts = sorted(text for text in file.glob("*.txt") if text.with_suffix(".ann").exists())
         if not texts:
-            raise ValueError(f"{path}: expected texts (.txt) with files of brat (.ann) beside them")
+            raise ValueError(
+                f"{path}: expected a file, got a folder without texts (.txt) and files of brat (.ann) beside them"
+            )
         return texts
     return [file.with_suffix(".txt")] if file.suffix in (".txt", ".ann") and file.with_suffix(".ann").exists() else []
 

@@ -247,7 +247,7 @@ def test_lists_and_folders_of_brat_are_training_data(tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text(json.dumps([{"text": TEXT, "tokens": [], "spans": [[0, 3, "PER"]]}]))
     with pytest.raises(ValueError, match=r"data\.json: text 1: the span 'Ada' is not covered by tokens"):
         NER().read(str(tmp_path / "data.json"))
-    with pytest.raises(ValueError, match=r"expected texts \(\.txt\) with files of brat \(\.ann\) beside them"):
+    with pytest.raises(ValueError, match=r"got a folder without texts \(\.txt\) and files of brat"):
         NER().read(str(tmp_path))
 
 
