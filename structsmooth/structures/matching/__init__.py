@@ -182,12 +182,12 @@ class Matching(Structure):
         """Score of the matchings ``y``: [B], differentiable; -inf where partners are too many or too few."""
         pairs = self._pairs(y)
         alone, left = self._free(pairs)
-        total = torch.where(pairs, widened(self.weights), 0.0).sum((1, 2))
+        total = torch.where(pairs, self.weights.double(), 0.0).sum((1, 2))
         for name, free in zip(_UNMATCHED, (alone, left), strict=True):
             if name in self.potential_names:
-                total = total + torch.where(free > 0, free * widened(self.used_scores(name)), 0.0).sum(1)
+                total = total + torch.where(free > 0, free * self.used_scores(name).double(), 0.0).sum(1)
         fits = alone == 0 if self.unmatched_rows is None else alone >= 0
-        return torch.where(fits.all(1) & (left >= 0).all(1), total, -torch.inf)
+        return torch.where(fits.all(1) & (left >= 0).all(1), total, -torch.inf).to(self.value_dtype)
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Indicators of pairs [B, N, M], zero on padding.
