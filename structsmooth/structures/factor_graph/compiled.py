@@ -183,3 +183,67 @@ def batch_improvements(unary, pairwise, edges, edge_mask, order, nodes, y, sweep
                     y[b, v], changed = best, True
             if not changed:
                 break
+
+
+@entry_point
+def batch_forests(edges, edge_mask, is_forest, parents, above, below, flipped, order, begin, end):
+    """Forests of examples ``begin`` to ``end``: leaves are removed with their edges, round by round.
+
+    The nodes that become leaves in a round are those of the next. Of two leaves that are joined, the one of the lower
+    index becomes the root. An edge that is left is on a cycle, or between two.
+    """
+    nodes = parents.shape[1]
+    degree, last_edge = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    leaves, rounds = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    for b in range(begin, end):
+        degree[:] = 0
+        last_edge[:] = 0
+        count, found, removed = 0, 0, 0
+        for e in range(edges.shape[1]):
+            if edge_mask[b, e]:
+                count += 1
+                for v in edges[b, e]:
+                    degree[v] += 1
+                    last_edge[v] ^= e  # once a node has a single edge, its number is what remains
+        for v in range(nodes):
+            if degree[v] == 1:
+                leaves[found], rounds[v] = v, 0
+                found += 1
+        taken = 0
+        while taken < found:
+            v = leaves[taken]
+            taken += 1
+            e = last_edge[v]
+            flip = edges[b, e, 0] == v
+            parent = edges[b, e, 1] if flip else edges[b, e, 0]
+            if degree[v] == 0 or (degree[parent] == 1 and rounds[parent] == rounds[v] and v < parent):
+                continue  # a root, or one as soon as the other leaf has been removed
+            parents[b, v], above[b, v], below[b, e], flipped[b, e], order[b, removed] = parent, e, v, flip, e
+            removed += 1
+            degree[v] = 0
+            degree[parent] -= 1
+            last_edge[parent] ^= e
+            if degree[parent] == 1:
+                leaves[found], rounds[parent] = parent, rounds[v] + 1
+                found += 1
+        is_forest[b] = removed == count
+
+
+@entry_point
+def batch_branches(unary, pairwise, edges, flipped, order, deltas, begin, end):
+    """Messages ``deltas`` [B, E, 2, S] of forests, from the leaves: each branch gives all that it has to its parent."""
+    states = unary.shape[2]
+    for b in range(begin, end):
+        inside = unary[b].copy()
+        for e in order[b]:
+            if e < 0:
+                break
+            child = 0 if flipped[b, e] else 1
+            v, parent = edges[b, e, child], edges[b, e, 1 - child]
+            for s in range(states):
+                deltas[b, e, child, s] = -inside[v, s]
+                best = -np.inf
+                for r in range(states):
+                    best = max(best, (pairwise[b, e, s, r] if child else pairwise[b, e, r, s]) + inside[v, r])
+                deltas[b, e, 1 - child, s] = best
+            inside[parent] += deltas[b, e, 1 - child]
