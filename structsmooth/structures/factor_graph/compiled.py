@@ -247,3 +247,69 @@ def batch_branches(unary, pairwise, edges, flipped, order, deltas, begin, end):
                     best = max(best, (pairwise[b, e, s, r] if child else pairwise[b, e, r, s]) + inside[v, r])
                 deltas[b, e, 1 - child, s] = best
             inside[parent] += deltas[b, e, 1 - child]
+
+
+@compiled
+def _with_labels(node, edge, ends, best, roots, labels, inside):
+    """Bound of the scores of a graph whose first nodes, the variables, have ``labels``, or -1 where not decided.
+
+    ``edge`` [E, S, S] are the tables of ``ends`` [E, 2]: first those of variables, then those of a variable and another
+    node, then those from children to parents among the others, from the leaves to the ``roots`` [N]. ``best`` [E, S]
+    are their maxima over the states of the first end. ``inside`` [N, S] becomes what each node and all below it can
+    give, by its state.
+    """
+    variables, states = labels.shape[0], node.shape[1]
+    total = 0.0
+    inside[:] = node
+    for e in range(edge.shape[0]):
+        a, b = ends[e]
+        first, second = labels[a] if a < variables else -1, labels[b] if b < variables else -1
+        if a >= variables:
+            for s in range(states):
+                largest = -np.inf
+                for r in range(states):
+                    largest = max(largest, edge[e, r, s] + inside[a, r])
+                inside[b, s] += largest
+        elif first >= 0 and second >= 0:
+            total += edge[e, first, second]
+        elif first >= 0:
+            inside[b] += edge[e, first]
+        elif second >= 0:
+            inside[a] += edge[e, :, second]
+        elif b < variables:
+            total += best[e].max()
+        else:
+            inside[b] += best[e]
+    for v in range(node.shape[0]):
+        if v < variables and labels[v] >= 0:
+            total += node[v, labels[v]]
+        elif v < variables or roots[v]:
+            total += inside[v].max()
+    return total
+
+
+@entry_point
+def bounds_of_states(node, edge, ends, best, roots, labels, variable, bounds):
+    """Bounds [S] of the outputs with these labels, for each state of ``variable``; [1] if all are decided."""
+    inside = np.empty_like(node)
+    if variable == labels.shape[0]:
+        bounds[0] = _with_labels(node, edge, ends, best, roots, labels, inside)
+        return
+    for s in range(node.shape[1]):
+        if node[variable, s] > -np.inf:
+            labels[variable] = s
+            bounds[s] = _with_labels(node, edge, ends, best, roots, labels, inside)
+
+
+@entry_point
+def complete(node, edge, ends, best, roots, variables, labels):
+    """Best labels [N] of the nodes after the first ``variables``, which have some."""
+    inside = np.empty_like(node)
+    _with_labels(node, edge, ends, best, roots, labels[:variables], inside)
+    for v in range(variables, node.shape[0]):
+        if roots[v]:
+            labels[v] = np.argmax(inside[v])
+    for e in range(edge.shape[0] - 1, -1, -1):
+        a, b = ends[e]
+        if a >= variables:
+            labels[a] = np.argmax(edge[e, :, labels[b]] + inside[a])

@@ -94,7 +94,7 @@ def _forest(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, Tenso
         edge_mask.new_zeros(len(edges)),
         edges.new_full(of_nodes, -1),
         edges.new_zeros(of_nodes),
-        edges[..., 1].clone(),
+        edges.new_zeros(of_edges),
         edge_mask.new_zeros(of_edges),
         edges.new_full(of_edges, -1),
     )
