@@ -40,7 +40,8 @@ def maximize_flow(graph, flow, work):
     Afterwards exactly the nodes that can be reached from one of positive excess are closed. Closed nodes stay so
     while capacities grow elsewhere, hence a flow can be continued.
     """
-    _, (listed, count, limit, _), scanned, _ = work
+    (side, _, _), (listed, count, limit, _), scanned, _ = work
+    closed = flow[2]
     _plant(flow, work)
     while min(count[0], count[1]) > 0:
         own = 0 if count[0] <= count[1] else 1
@@ -51,7 +52,11 @@ def maximize_flow(graph, flow, work):
         for i in range(number):
             if not _grow(scanned[i], own, graph, flow, work):
                 return False
-    _close(graph, flow, scanned)
+    if count[0] > 0:
+        _close(graph, flow, scanned)
+    else:  # the sources have reached what they can
+        for v in range(closed.shape[0]):
+            closed[v] = closed[v] or side[v] == 0
     return True
 
 
@@ -86,10 +91,12 @@ def _plant(flow, work):
     count[:] = 0
     limit[:] = 0
     for v in range(side.shape[0]):
-        side[v], at[v], parent[v] = -1, -1, _NO_PARENT
+        side[v], at[v] = -1, -1
         if excess[v] != 0.0 and not closed[v]:
-            side[v], distance[v], parent[v] = 0 if excess[v] > 0.0 else 1, 0, _ROOT
-            _list(v, side[v], 0, fringe)
+            own = 0 if excess[v] > 0.0 else 1
+            side[v], distance[v], parent[v], at[v] = own, 0, _ROOT, own
+            fringe[0][own, count[own]] = v
+            count[own] += 1
 
 
 @compiled
