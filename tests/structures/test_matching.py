@@ -237,7 +237,7 @@ def test_rows_with_all_their_partners_and_columns_that_are_full(instance: Capaci
     left = weights.sum(1).nan_to_num(neginf=-0.5)
     left[:, 0] = -torch.inf if forced else 0.5
     options = {"row_capacities": rows, "column_capacities": columns}
-    values, y = Matching(weights, sizes, unmatched_columns=left, **options).topk(5)
+    values, _ = Matching(weights, sizes, unmatched_columns=left, **options).topk(5)
     every = EnumeratedCapacities(weights, sizes, torch.zeros(rows.shape), rows, columns)
     for b, (n, m) in enumerate(sizes.tolist()):
         outputs = every.outputs[b]
