@@ -21,12 +21,12 @@ from triton.compiler import ASTSource
 from scripts.harness import RequestError, command, option, print_table
 from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
 from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
-from structsmooth.structures.programs.fused import message_kernels
 from structsmooth.structures.programs.fused import output_kernels as program_output_kernels
+from structsmooth.structures.programs.fused import sum_kernels
 from structsmooth.structures.programs.fused.outputs import PLACES
 from structsmooth.structures.programs.fused.tables import TILE
 
-PROGRAM_MODULES = (message_kernels, program_output_kernels)
+PROGRAM_MODULES = (sum_kernels, program_output_kernels)
 MODULES = (exponential_kernels, output_kernels, *PROGRAM_MODULES)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
@@ -87,16 +87,16 @@ def chain_cases(dtype: str) -> Iterator[Case]:
             label = f"{states} states" + ", shared transitions" * shared
             yield Case(label, exponential_kernels.forward, {**tiles, "SHARED": shared}, dtype)
             for summed in (True, False):
-                own = {**tiles, "SHARED": shared, "SUMMED": summed}
-                yield Case(label + ", summed" * summed, exponential_kernels.backward, own, dtype)
+                sizes = {**tiles, "SHARED": shared, "SUMMED": summed}
+                yield Case(label + ", summed" * summed, exponential_kernels.backward, sizes, dtype)
         for summed in (True, False):
             label = f"{states} states" + ", summed" * summed
             yield Case(label, exponential_kernels.tangent, {**heavy, "SUMMED": summed}, dtype)
         yield Case(f"{states} states", exponential_kernels.sample, columns, dtype)
         best = [top_k_tiles(states, RANKS, size, step) for step in (0, states**2)]
-        for own, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
-            label = f"{states} states, {RANKS} best" + ", shared transitions" * own["SHARED"] + ", smoothed" * smoothed
-            yield Case(label, output_kernels.top_k, {**own, "SMOOTHED": smoothed}, dtype)
+        for tile, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
+            label = f"{states} states, {RANKS} best" + ", shared transitions" * tile["SHARED"] + ", smoothed" * smoothed
+            yield Case(label, output_kernels.top_k, {**tile, "SMOOTHED": smoothed}, dtype)
         for kernel in (output_kernels.parts, output_kernels.max_marginals):
             yield Case(f"{states} states", kernel, tiles, dtype)
     yield Case("any states", output_kernels.score, {"POSITIONS": 128}, dtype)
@@ -104,10 +104,10 @@ def chain_cases(dtype: str) -> Iterator[Case]:
 
 def program_cases(dtype: str) -> Iterator[Case]:
     """Kernels of programs, which are the same for all of them."""
-    for kernel in (message_kernels.sums, message_kernels.adjoints, message_kernels.parts):
+    for kernel in (sum_kernels.sums, sum_kernels.adjoints, sum_kernels.parts):
         for largest in (False, True):
             yield Case("any program" + ", max" * largest, kernel, {**TILE, "MAX": largest}, dtype)
-    for kernel in (message_kernels.tangents, message_kernels.turned_parts, program_output_kernels.best):
+    for kernel in (sum_kernels.tangents, sum_kernels.turned_parts, program_output_kernels.best):
         yield Case("any program", kernel, TILE, dtype)
     for ranks in (0, 8):
         label = "any program" + ", smoothed" * (ranks > 0)
@@ -125,7 +125,7 @@ def cases() -> Iterator[Case]:
 
 
 def needs(compiled: Any) -> Needs:
-    """Read from the machine code."""
+    """What a compiled kernel needs, read from its machine code."""
     folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
@@ -152,9 +152,9 @@ def main(options: Namespace) -> int:
         for case in cases():
             name = f"{case.kernel.fn.__module__.removeprefix('structsmooth.structures.')}.{case.kernel.fn.__name__}"
             for architecture in ARCHITECTURES if (options.only or "") in name else ():
-                own = needs(case.compile(architecture))
-                spilling += own.spilled > 0
-                yield [name, case.label, case.dtype, architecture, *own]
+                needed = needs(case.compile(architecture))
+                spilling += needed.spilled > 0
+                yield [name, case.label, case.dtype, architecture, *needed]
 
     print_table(["kernel", "for", "dtype", "sm", "registers", "shared bytes", "spilled bytes"], rows(), text_columns=3)
     print(f"\n{spilling or 'No'} kernels spill registers.")

@@ -153,7 +153,7 @@ class SemiMarkov(DynamicProgram):
         return torch.cat([segments.flatten(1), transition.flatten(1)], 1)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sequences."""
+        """The root of the program for the length of each sequence: int64 [B]."""
         return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class SemiMarkov(DynamicProgram):
         return y.gather(1, torch.where(self._starts(y), t, 0).cummax(1).values), self.unary.shape[-1]
 
     def derivation(self, y: Tensor) -> Tensor:
-        """Segments, and transitions before all but the first."""
+        """The scores that outputs ``y`` use: of their segments, and of transitions before all but the first."""
         _, steps, states = self.unary.shape
         longest, none = self.durations.shape[-2], self.program().scores
         t, starts, labels = torch.arange(steps, device=y.device), self._starts(y), self.as_classes(y)[0]
@@ -212,7 +212,7 @@ class SemiMarkov(DynamicProgram):
         return super().cost_augmented(y, cost)
 
     def _with_segments(self) -> "SemiMarkov":
-        """The same with scores of segments, which are 0."""
+        """The structure with scores of segments of 0 where it has none, for costs to be added to."""
         zeros = self.unary.new_zeros(1, 1, 1, 1).expand(*self.unary.shape[:2], *self.durations.shape[-2:])
         names = (*self.potential_names, "segments")
         return self._changed({"segments": zeros, "potential_names": names})

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Semiring(ABC):
-    """How scores of alternatives are summed."""
+    """How a recursion sums the scores of alternatives, and so which oracle it becomes."""
 
     def embed(self, scores: Tensor) -> Tensor:
         """Scores [...] as values [..., R]."""
@@ -166,7 +166,7 @@ def top_k(recursion: Recursion, k: int, *potentials: Tensor) -> tuple[Tensor, tu
 
         pullback = torch.func.vjp(totals, *_zeros(potentials))[1]
         slots = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
-        return tuple(torch.stack(own, 1) for own in zip(*map(pullback, slots), strict=True))
+        return tuple(torch.stack(gradients, 1) for gradients in zip(*map(pullback, slots), strict=True))
 
     parts = outside_inference_mode(indicators, *(potential.detach() for potential in potentials))
     return values, _where_possible(values.detach(), parts)
@@ -194,7 +194,7 @@ def sample(
             shifts = [zero.requires_grad_() for zero in _zeros(potentials)]
             total = recursion(Draw(generator), *_shifted(potentials, shifts)).squeeze(-1)
             draws = [torch.autograd.grad(total.sum(), shifts, retain_graph=True) for _ in range(n)]
-        parts = tuple(torch.stack(own, 1) for own in zip(*draws, strict=True))
+        parts = tuple(torch.stack(gradients, 1) for gradients in zip(*draws, strict=True))
         return _where_possible(total.detach().unsqueeze(1), parts)
 
     return outside_inference_mode(indicators, *(potential.detach() for potential in potentials))
@@ -211,7 +211,7 @@ def _shifted(potentials: Iterable[Tensor], shifts: Iterable[Tensor]) -> list[Ten
 def _where_possible(values: Tensor, parts: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """Indicators [B, K, ...], or zeros where values [B, K or 1] are -inf."""
     possible = values > -torch.inf
-    return tuple(torch.where(possible.view(*possible.shape, *[1] * (own.dim() - 2)), own, 0.0) for own in parts)
+    return tuple(torch.where(possible.view(*possible.shape, *[1] * (part.dim() - 2)), part, 0.0) for part in parts)
 
 
 def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:

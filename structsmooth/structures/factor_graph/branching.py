@@ -12,8 +12,8 @@ from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.elimination import Edges
 from structsmooth.structures.factor_graph.layout import Layout, forest, turned
-from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.min_fill import Scope
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.search import SearchSpace
 
 # Sweeps of message passing for the bounds of a search: few, where nodes are eliminated exactly.
@@ -185,5 +185,5 @@ def _reparameterized(unary: Tensor, pairwise: Tensor, pairs: Tensor, sweeps: int
     scores = unary.unsqueeze(0), pairwise.unsqueeze(0)
     finite, _ = with_penalties(*scores, layout)
     deltas = roof_duality.solve(finite)[1] if unary.shape[1] == 2 else solve(finite, _TOLERANCE, sweeps).deltas
-    node, edge = Messages(*scores, layout).reparameterized(deltas)
+    node, edge = RelaxationDual(*scores, layout).reparameterized(deltas)
     return node[0], edge[0]
