@@ -14,13 +14,13 @@ import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.structures.best_max_marginal_first.compiled import search_with
-from structsmooth.structures.graph_cut.search_trees import maximize_flow, new_work
+from structsmooth.structures.graph_cut.compiled_flow import maximize_flow, new_work
 
 # Tuples that the functions take:
 #   graph: offsets [N + 1] of the arcs that leave each node, the reverse of each arc [2E], heads of the arcs [2E], and
 #          arcs from the first and from the second end of each edge [E, 2]
 #   flow: excess, residual, and closed [N]: whether no path leads on from a node to the sink
-#   work: see .search_trees
+#   work: see .compiled_flow
 #   problem: unary, pairwise, edges, graph, maximal flow, flow of a constrained problem, work
 
 

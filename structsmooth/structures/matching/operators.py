@@ -112,7 +112,7 @@ def _paths(scores: Tensor, *_: Any) -> int:
 
 @cpu_loop(
     "matching_flow_top_k",
-    "matching.transport:batch_top_k",
+    "matching.compiled_flow:batch_top_k",
     lambda scores, rows, columns, k: _paths(scores) * k,
     inputs=_checked_flow,
     finish=sorted_downwards,
@@ -124,7 +124,7 @@ def flow_top_k(scores: Tensor, rows: Tensor, columns: Tensor, k: int) -> tuple[T
 
 @cpu_loop(
     "matching_flow_max_marginals_gradient",
-    "matching.transport:batch_max_marginals_gradient",
+    "matching.compiled_flow:batch_max_marginals_gradient",
     _paths,
     inputs=_checked_flow,
 )
@@ -139,7 +139,7 @@ def _flow_max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 
 @cpu_loop(
     "matching_flow_max_marginals",
-    "matching.transport:batch_max_marginals",
+    "matching.compiled_flow:batch_max_marginals",
     _paths,
     _flow_max_marginals_backward,
     inputs=_checked_flow,
