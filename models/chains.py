@@ -1,6 +1,6 @@
 """Predictions of linear chains from sequences and weights, in batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ def best_labels(
         allowed: which labels each token of each sequence may have, bool [T, S]; all if not given.
     """
     found = []
-    for chain in _chains(sequences, weights, states, mask, transition_scale, allowed):
+    for chain in chains(sequences, weights, states, mask, transition_scale, allowed):
         values, y = chain.topk(k)
         for length, scores, outputs in zip(chain.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
             ranked = zip(scores, outputs, strict=True)
@@ -70,37 +70,37 @@ def label_marginals(
     states: int,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
+    allowed: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """Probabilities of the labels of the tokens of each sequence, [T, S], for arguments as of :func:`best_labels`.
 
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
-    return [nodes for nodes, _ in pair_marginals(sequences, weights, states, mask, transition_scale)]
+    found: list[Tensor] = []
+    for chain in chains(sequences, weights, states, mask, transition_scale, allowed):
+        pairs = zip(chain.marginals()[0], chain.lengths.tolist(), strict=True)
+        found += [nodes[:length] for nodes, length in pairs]
+    return found
 
 
-def pair_marginals(
+def labelled(batches: Iterable[LinearChain], labels: Sequence[Tensor]) -> Iterator[tuple[LinearChain, Tensor]]:
+    """Batches of chains with their labels [B, T], 0 at padding, of labels [T] for each sequence."""
+    begin = 0
+    for chain in batches:
+        yield chain, pad_sequence(list(labels[begin : begin + len(chain)]), batch_first=True)
+        begin += len(chain)
+
+
+def chains(
     sequences: TokenSequences,
     weights: Tensor,
     states: int,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Probabilities of the labels [T, S] of each sequence, and of pairs of neighbouring labels [T - 1, S, S]."""
-    for chain in _chains(sequences, weights, states, mask, transition_scale):
-        for nodes, edges, length in zip(*chain.marginals(), chain.lengths.tolist(), strict=True):
-            yield nodes[:length], edges[: length - 1]
-
-
-def _chains(
-    sequences: TokenSequences,
-    weights: Tensor,
-    states: int,
-    mask: TransitionMask | None,
-    transition_scale: float,
     allowed: Sequence[Tensor] | None = None,
 ) -> Iterator[LinearChain]:
-    """The chains of all sequences, in batches."""
+    """The chains of all sequences, in batches, for arguments as of :func:`best_labels`."""
     rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
     transition = transition_scale * transition
     if mask is not None:

@@ -116,7 +116,8 @@ def _generated_cases(options: Namespace) -> tuple[str, list[Case]]:
 def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
     task = NER()
     examples = task.read(options.file)
-    problem = task.fit(examples).complete_problem(examples)
+    problem = task.fit(examples).problem(examples)
+    assert isinstance(problem, SparseChainProblem)
     prefixes = sorted({min(n, problem.n) for n in (*options.sweep_n, problem.n)})
     whole = Case("n", problem.n, options.K, lambda: problem)
     cases = [replace(whole, value=n, problem=partial(problem.subset, torch.arange(n))) for n in prefixes]

@@ -108,7 +108,8 @@ def rows(curves: dict[str, History], n: int) -> Iterator[list[str]]:
 
 def _likelihood(task: NER, path: str) -> SparseChainProblem:
     examples = task.read(path, "train")
-    hinges = task.fit(examples).complete_problem(examples)
+    hinges = task.fit(examples).problem(examples)
+    assert isinstance(hinges, SparseChainProblem)
     return SparseChainProblem(hinges.sequences, hinges.labels, hinges.features, hinges.states, None, Entropy(1.0))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from scripts.harness import RequestError, command, in_processes, option, picture, plain_ticks, print_table, reading
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
+from structsmooth.problems import SparseChainProblem
 from structsmooth.solvers import SOLVERS, Progress
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Chunking
@@ -75,7 +76,8 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
     times = [time.process_time()]
     examples = task.read(path)
     times.append(time.process_time())
-    problem = task.fit(examples).complete_problem(examples)
+    problem = task.fit(examples).problem(examples)
+    assert isinstance(problem, SparseChainProblem)
     times.append(time.process_time())
     del examples
     encoded = _memory()

@@ -23,8 +23,8 @@ from scripts.harness import TRAIN_AND_TEST, RequestError, command, files, instal
 from structsmooth.estimators import SequenceTagger
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.layouts import UniversalColumn
 from structsmooth.text.scores import entity_scores
+from structsmooth.text.universal import UniversalColumn
 
 Features = dict[str, str | bool | float]
 Measure = Callable[[list[list[str]], list[list[str]]], float]

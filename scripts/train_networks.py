@@ -40,6 +40,7 @@ from scripts.training import Job, Tags, Trees, descend, losses, padded
 from structsmooth import ProximalBCFW
 from structsmooth.messages import tracked
 from structsmooth.models import BiLSTMTagger, TaggingHead
+from structsmooth.models.subwords import first_subwords
 from structsmooth.problems import DenseChainProblem
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
@@ -133,18 +134,10 @@ class Words(nn.Module):
         lengths = torch.tensor([len(words) for words in sentences])
         features = hidden.new_zeros(len(sentences), int(lengths.max()), self.size)
         for b in range(len(sentences)):
-            first = _first_pieces(pieces.word_ids(b))
-            features[b, list(first)] = hidden[b, list(first.values())]
+            words = pieces.word_ids(b)
+            first = first_subwords(words).nonzero().flatten().tolist()
+            features[b, [words[place] for place in first]] = hidden[b, first]
         return features, lengths
-
-
-def _first_pieces(words: Sequence[int | None]) -> dict[int, int]:
-    """The place of the first piece of each word."""
-    first: dict[int, int] = {}
-    for place, word in enumerate(words):
-        if word is not None:
-            first.setdefault(word, place)
-    return first
 
 
 class Encoded(nn.Module):

@@ -89,6 +89,18 @@ class WeightedHamming(Cost):
         if not self.weights or not all(0 <= weight < float("inf") for weight in self.weights):
             raise ValueError(f"weights must be non-negative numbers, one per class, got {self.weights}")
 
+    @classmethod
+    def balanced(cls, labels: Tensor, classes: int) -> "WeightedHamming":
+        """Weights n / (S · count) of S classes, so that all classes cost alike in all; labels below 0 do not count.
+
+        Example:
+            >>> WeightedHamming.balanced(torch.tensor([0, 0, 0, 1, -100]), classes=2).weights
+            (0.6666666666666666, 2.0)
+        """
+        known = labels[labels >= 0]
+        counts = torch.bincount(known, minlength=classes).clamp_min(1).double()
+        return cls(tuple((len(known) / (classes * counts)).tolist()))
+
     def check_classes(self, classes: int) -> None:
         """Raise ``ValueError`` unless there is one weight per class."""
         if classes != len(self.weights):

@@ -112,6 +112,10 @@ class Task(ABC):
         shard = process_share(len(examples))
         return self.fit(examples), [examples[i] for i in shard]
 
+    def summary_of(self, examples: Sequence[Any]) -> str:
+        """What labelled examples have, in a line that is shown before training; here nothing."""
+        return ""
+
     def texts(self, examples: Sequence[Any]) -> Sequence[int] | None:
         """The number of the text, or other group, of each example, which cross-validation keeps whole.
 
@@ -158,9 +162,25 @@ class FittedTask(ABC):
         """Examples of a file, as :meth:`Task.read` gives them."""
         return self.task.read(path, split)
 
+    def read_text(self, path: str | TextIO) -> Sequence[Any]:
+        """Examples of lines of text, whatever they look like.
+
+        Raises:
+            ValueError: a task that does not take text.
+        """
+        raise ValueError(f"--text: {type(self.task).__name__} does not take lines of text")
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Examples to predict from plain Python objects; here those that are examples already."""
         return inputs
+
+    def restricted(self, examples: Sequence[Any], gazetteer: str) -> Sequence[Any]:
+        """Examples whose outputs are to keep to what a file says of phrases.
+
+        Raises:
+            ValueError: a task without entities.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no gazetteer")
 
     @abstractmethod
     def problem(self, examples: Sequence[Any]) -> Problem:
@@ -186,7 +206,7 @@ class FittedTask(ABC):
         return {}
 
     def write(self, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
-        """Write the examples with their predicted outputs; here as lines of JSON, as for ``--json``."""
+        """Write the examples with their predicted outputs; here as lines of JSON."""
         write_json_lines(self, examples, predictions, stream)
 
     def write_answers(self, weights: Tensor, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
@@ -200,6 +220,12 @@ class FittedTask(ABC):
     def output_to_json(self, output: Any) -> dict[str, Any]:
         """An output as plain JSON, without a ``score``; here under the name of ``output_json``."""
         return {self.output_json[0]: plain(output)}
+
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[Any], predictions: Predictions
+    ) -> Iterator[list[dict[str, Any]]]:
+        """What lines of JSON say of the probability of each output, beside its score; here nothing."""
+        return ([{} for _ in ranked] for ranked in predictions)
 
     def output_from_json(self, values: Mapping[str, Any]) -> Any:
         """The inverse of :meth:`output_to_json`."""

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from torch import Tensor
+
 Predictions = Sequence[list[tuple[float, Any]]]
 """The best outputs of each example with their scores, best first."""
 
@@ -25,12 +27,22 @@ class JSONTask(Protocol):
     def output_from_json(self, values: Mapping[str, Any]) -> Any:
         """The inverse of :meth:`output_to_json`."""
 
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[Any], predictions: Predictions
+    ) -> Iterable[list[dict[str, Any]]]:
+        """What to add to the outputs of each example about their probability."""
+
     def save_mask(self, output: Any, path: Path) -> None:
         """Save an output that labels pixels as a PNG file."""
 
 
 def write_json_lines(
-    task: JSONTask, examples: Sequence[Any], predictions: Predictions, stream: TextIO, masks: Path | None = None
+    task: JSONTask,
+    examples: Sequence[Any],
+    predictions: Predictions,
+    stream: TextIO,
+    masks: Path | None = None,
+    weights: Tensor | None = None,
 ) -> None:
     """Write a line for each example: what it is, and ``outputs``, the best first, each with its ``score``.
 
@@ -40,15 +52,20 @@ def write_json_lines(
         predictions: the best outputs of each example with their scores.
         stream: receives the lines.
         masks: folder for the masks of the outputs, as PNG files that the lines name; without masks if not given.
+        weights: of the model, with which outputs get probabilities, if the task has any.
 
     Raises:
         ValueError: a folder for masks, but a task without masks.
     """
     if masks is not None:
         masks.mkdir(parents=True, exist_ok=True)
-    for number, (example, ranked) in enumerate(zip(examples, predictions, strict=True)):
+    added: Iterable[list[dict[str, Any]]] = ([{}] * len(ranked) for ranked in predictions)
+    if weights is not None:
+        added = task.probabilities_to_json(weights, examples, predictions)
+    for number, (example, ranked, more) in enumerate(zip(examples, predictions, added, strict=True)):
         line = task.input_to_json(example)
-        outputs = [{"score": score} | task.output_to_json(output) for score, output in ranked]
+        rows = zip(ranked, more, strict=True)
+        outputs = [{"score": score} | task.output_to_json(output) | values for (score, output), values in rows]
         for rank, (values, (_, output)) in enumerate(zip(outputs, ranked, strict=True), 1):
             if masks is not None:
                 path = masks / _mask_name(str(line.get("image", number)), rank)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split, unseen_warning
+from structsmooth.tasks.probabilities import ProbabilisticTask
 
 _NOT_SHOWN = {"structsmooth", "trained"}
 
@@ -81,6 +82,16 @@ class TrainedModel:
         if warning := unseen_warning(self.task, labelled):
             warnings.warn(warning, stacklevel=2)
         return self.task.measure(labelled, self.predict(labelled))[0]
+
+    def calibrated(self, examples: str | Path | Sequence[Any]) -> "TrainedModel":
+        """The model with a temperature of its probabilities, fitted to labelled examples that did not train it.
+
+        Raises:
+            ValueError: a task without probabilities, or no example whose label the model can predict.
+        """
+        if not isinstance(self.task, ProbabilisticTask):
+            raise ValueError(f"{type(self.task.task).__name__} has no probabilities to calibrate")
+        return replace(self, task=self.task.calibrated(self.weights, self._examples(examples, "test")))
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be."""

@@ -32,7 +32,7 @@ LAYERS = [
     },
     {"structsmooth.structures"},
     {"structsmooth.factors", "structsmooth.programs"},
-    {"structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},
+    {"structsmooth.calibration", "structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},
     {"structsmooth.perturbation"},
     {"structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},
     {"structsmooth.decisions", "structsmooth.risk"},

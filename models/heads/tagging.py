@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from structsmooth.models.heads.inputs import Features, positions_of, zeros
 from structsmooth.scores import ScoreModule
@@ -35,15 +36,21 @@ class TaggingHead(ScoreModule):
 
     if TYPE_CHECKING:
 
-        def __call__(self, x: Features) -> LinearChain:
+        def __call__(self, x: Features, mask: Tensor | None = None) -> LinearChain:
             """As :meth:`forward`."""
 
     def transitions(self) -> list[nn.Parameter]:
         """The scores of pairs of tags, and of the first and the last tag."""
         return [self.transition, self.start, self.stop]
 
-    def forward(self, x: Features) -> LinearChain:
-        """Chain over the tags of features [B, T, D], alone or with lengths [B]."""
+    def forward(self, x: Features, mask: Tensor | None = None) -> LinearChain:
+        """Chain over the tags of features [B, T, D], alone or with lengths [B].
+
+        A mask [B, T] leaves positions out wherever they stand, such as all but the
+        :func:`~structsmooth.models.subwords.first_subwords` of words; it takes the place of lengths.
+        """
+        if mask is not None:
+            x = torch.where(mask.bool().unsqueeze(2), x[0] if isinstance(x, tuple) else x, 0.0)
         features, lengths = positions_of(x, self.linear.in_features)
-        unary = self.linear(features)
-        return LinearChain(unary, self.transition, lengths, start=self.start, stop=self.stop)
+        prefix = lengths if mask is None else None
+        return LinearChain(self.linear(features), self.transition, prefix, mask=mask, start=self.start, stop=self.stop)

@@ -59,6 +59,8 @@ def read_examples(task: Task | FittedTask, path: str, split: Split) -> Sequence[
     with stage(f"reading {path}"):
         examples = task.read(path, split)
     note_form(path, examples)
+    if split == "train" and isinstance(task, Task) and (summary := task.summary_of(examples)):
+        note(f"{path}: {summary}")
     return examples
 
 

@@ -62,8 +62,13 @@ COMMANDS = {
     "evaluate": Command(
         "trained", "Measure a trained model on a labelled file.", "structsmooth evaluate runs/mine test.txt"
     ),
+    "check": Command(
+        "annotated",
+        "Check annotated files before training: what each is read as, its labels, and what may spoil scores.",
+        "structsmooth check train.jsonl test.conll",
+    ),
     "convert": Command(
-        "convert",
+        "annotated",
         "Convert annotated texts from one form to another.",
         "structsmooth convert annotated.jsonl train.conll --to conll",
     ),

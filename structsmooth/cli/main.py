@@ -60,6 +60,8 @@ def parsed(arguments: Sequence[str]) -> Namespace:
         options.choices = others
     elif len(others) == 1 and "file" in options and options.file in (None, "-") and not others[0].startswith("--"):
         options.file = others[0]  # argparse looks for an optional file before the flags alone
+    elif "files" in options and not any(other.startswith("--") for other in others):
+        options.files += others
     elif others:
         expected.error(_unrecognized(others, options))
     return options

@@ -22,10 +22,11 @@ from structsmooth.messages import stage
 from structsmooth.plots import plot_history
 from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
+from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel
 
 # Options that may change when a run is resumed.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", *PRESENTATION}
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", *PRESENTATION}
 # Those that may differ between the processes of a run.
 _PER_PROCESS = {"run", *PRESENTATION}
 _INTERRUPTED = 130
@@ -48,6 +49,8 @@ def train(options: Namespace) -> int:
     solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     data = TrainingData.read(options, solver.needs_partitions)
+    if options.calibrate:
+        _check_calibration(data)
     experiment = Experiment(solver, options.lam, options.passes, options.seed)
     lam = experiment.lam_of(data.problem, "--lam")
     show = partial(progress_bar, options.passes, data.headline, shown=data.watched_metric)
@@ -68,8 +71,12 @@ def train(options: Namespace) -> int:
     description = {"task": options.task, "settings": settings | data.forms, "n": data.problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
+        model = TrainedModel(data.task, result.weights, description)
         with stage("saving the model and its curves"):
-            saved = _save(TrainedModel(data.task, result.weights, description), result.history, out)
+            saved = _save(model, result.history, out)
+        if options.calibrate:
+            with stage("fitting the temperature of probabilities to the development data"):
+                model.calibrated(data.held_out["dev"].examples).save(out)
         Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
@@ -83,6 +90,14 @@ def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
     if solver.state_type.partitioned:
         settings["processes"] = processes.count()
     return solver, out, settings
+
+
+def _check_calibration(data: TrainingData) -> None:
+    """Refuse to calibrate before the training, not behind it."""
+    if "dev" not in data.held_out:
+        raise ValueError("--calibrate needs development data, which do not train the model: give --dev")
+    if not isinstance(data.task, ProbabilisticTask):
+        raise ValueError(f"--calibrate: {type(data.task.task).__name__} has no probabilities")
 
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
@@ -118,6 +133,8 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--lam", metavar="C", help="regularization λ, a number or c/n (default: set by the task)")
     run.add_argument("--passes", type=int, help="passes over the data (default: set by the task)")
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
+    help_calibrate = "fit one number to the development data, with which probabilities are calibrated; keep it in --out"
+    run.add_argument("--calibrate", action="store_true", help=help_calibrate)
     present = run.add_mutually_exclusive_group()
     present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")

@@ -1,10 +1,12 @@
 """The commands on trained models: what they are, predict, score and leave to be gained, and a page about them."""
 
+import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,41 +20,80 @@ from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import TrainedModel, describe, load
-from structsmooth.text.conll import read_text
+from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
-from structsmooth.text.layouts import is_blank
 
 _HELP_MODEL = "model directory, the --out of structsmooth train"
 # What tasks override that have files of a kind.
-_METHODS = {"pictures": "draw", "masks": "save_mask"}
+_METHODS = {"pictures": "draw", "masks": "save_mask", "gazetteer": "restricted"}
 
 
 def predict(options: Namespace) -> int:
-    """Predict the outputs of a file, or of standard input."""
+    """Predict the outputs of a file, or of standard input.
+
+    Of several models, each predicts what the one before it writes.
+    """
     if options.top < 1:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
-    model = _load_to_read(options, columns_of_training=False)
+    folders, file = _folders_and_file([options.model, *options.files])
+    models = [
+        _as_read(_load(folder, options), Reading() if number else from_flags(Reading, options), False)
+        for number, folder in enumerate(folders)
+    ]
     for flag, method in _METHODS.items():
-        if getattr(options, flag) and getattr(type(model.task), method) is getattr(FittedTask, method):
-            raise ValueError(f"--{flag}: {type(model.task.task).__name__} has no {flag}")
-    with stage(f"reading {'standard input' if options.file == '-' else options.file}"):
-        examples = _read(model.task, options.file, options.text, options.encoding)
-    note_form("standard input" if options.file == "-" else options.file, examples)
-    with stage(f"predicting {counted(len(examples), 'example')}"):
-        predictions = model.alternatives(examples, options.top)
+        task = models[0 if flag == "gazetteer" else -1].task
+        if getattr(options, flag) and getattr(type(task), method) is getattr(FittedTask, method):
+            raise ValueError(f"--{flag}: {type(task.task).__name__} has no {flag}")
+    if not (Path(file).is_dir() and any(Path(file).glob("*.ann"))):
+        _predict(options, models, file, options.output)
+        return 0
+    output = Path(options.output or file)
+    if output.resolve() == Path(file).resolve():
+        raise ValueError(f"{file}: a folder of brat needs --output, another folder for texts and their annotations")
+    output.mkdir(parents=True, exist_ok=True)
+    for text in brat_texts(file):
+        _predict(options, models, str(text), str(output / text.with_suffix(".ann").name))
+        shutil.copyfile(text, output / text.name)
+    return 0
+
+
+def _folders_and_file(places: Sequence[str]) -> tuple[Sequence[str], str]:
+    """The folders of models, and the file to predict: the last place, unless it has a model."""
+    if len(places) == 1 or (Path(places[-1]) / "model.json").exists():
+        return places, "-"
+    return places[:-1], places[-1]
+
+
+def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, output: str | None) -> None:
+    """Write the predictions of models, each of what the one before it writes, into a file or to standard output."""
+    source: str | TextIO = sys.stdin if file == "-" else file
+    name = "standard input" if file == "-" else file
+    for number, model in enumerate(models):
+        with stage(f"reading {name}"):
+            examples = model.task.read_text(source) if options.text and not number else model.task.read(source)
+        note_form(name, examples)
+        if options.gazetteer and not number:
+            examples = model.task.restricted(examples, options.gazetteer)
+        is_last = number == len(models) - 1
+        with stage(f"predicting {counted(len(examples), 'example')}"):
+            predictions = model.alternatives(examples, options.top if is_last else 1)
+        if not is_last:
+            model.task.write_answers(model.weights, examples, predictions, source := StringIO())
+            source.seek(0)
+            source.name = name = f"what model {number + 1} writes"
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
-    with open(options.output, "w", encoding="utf-8") if options.output else nullcontext(sys.stdout) as stream:
+    with open(output, "w", encoding="utf-8") if output else nullcontext(sys.stdout) as stream:
         _write(options, model, examples, predictions, stream)
-    return 0
 
 
 def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     _add_model(parser)
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="data (default: standard input)")
+    help_files = "further models, each for what the one before it writes, and last the data (default: standard input)"
+    parser.add_argument("files", metavar="FILE", nargs="*", help=help_files)
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
     parser.add_argument("--text", action="store_true", help=help_text)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
@@ -60,24 +101,15 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
+    help_gazetteer = "phrases that are entities wherever they occur: in each line a phrase, a tab and a type"
+    parser.add_argument("--gazetteer", metavar="FILE", help=help_gazetteer)
     parser.add_argument("--masks", metavar="DIR", help="with --json: also save masks of images as PNG files")
     parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
 
 
-def _read(task: FittedTask, file: str, text: bool, encoding: str | None) -> Sequence[Any]:
-    """The examples of a file or of standard input."""
-    source = sys.stdin if file == "-" else file
-    if not text:
-        return task.read(source)
-    if not task.takes_text:
-        raise ValueError(f"--text: {type(task.task).__name__} does not take lines of text")
-    return task.examples([line for line in read_text(source, encoding) if not is_blank(line)])
-
-
-def _load_to_read(options: Namespace, columns_of_training: bool = True) -> TrainedModel:
-    """The model that a command names, whose task reads files as the command says, or as in training."""
-    model = _load(options)
-    task, given = model.task.task, vars(from_flags(Reading, options))
+def _as_read(model: TrainedModel, reading: Reading, columns_of_training: bool = True) -> TrainedModel:
+    """A model whose task reads files as a command says, or as in training."""
+    task, given = model.task.task, vars(reading)
     if missing := [name for name, value in given.items() if value is not None and name not in vars(task)]:
         raise ValueError(f"--{missing[0].replace('_', '-')}: {type(task).__name__} has no such choice for its files")
     kept = given if columns_of_training else ["encoding"]
@@ -89,14 +121,15 @@ def _write(
     options: Namespace, model: TrainedModel, examples: Sequence[Any], predictions: Predictions, stream: TextIO
 ) -> None:
     if options.json:
-        write_json_lines(model.task, examples, predictions, stream, Path(options.masks) if options.masks else None)
+        masks = Path(options.masks) if options.masks else None
+        write_json_lines(model.task, examples, predictions, stream, masks, model.weights)
     else:
         model.task.write_answers(model.weights, examples, predictions, stream)
 
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    model = _load_to_read(options)
+    model = _as_read(_load(options.model, options), from_flags(Reading, options))
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         _, table = held_out.measure(model.task, model.weights)
@@ -111,6 +144,8 @@ def info(options: Namespace) -> int:
         print(f"{name:13} {description[name]}")
     for name, value in description["settings"].items():
         print(f"  {name:20} {value}")
+    if temperature := description["trained"].get("temperature"):
+        print(f"{'temperature':13} {temperature:.4g}")
     for split, metrics in description["metrics"].items():
         print(f"{split:13} " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
     return 0
@@ -118,7 +153,7 @@ def info(options: Namespace) -> int:
 
 def certify(options: Namespace) -> int:
     """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
-    model = _load(options)
+    model = _load(options.model, options)
     description, settings = model.description, model.description["settings"]
     if "train checksum" not in settings:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
@@ -148,7 +183,7 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    model, folder = _load(options), Path(options.model)
+    model, folder = _load(options.model, options), Path(options.model)
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -190,6 +225,6 @@ def _add_model(parser: ArgumentParser) -> None:
     parser.add_argument("--task", metavar="TASK", help=help_task)
 
 
-def _load(options: Namespace) -> TrainedModel:
-    """The model of a command; only a task that its arguments name is imported beside those of the package."""
-    return load(options.model, None if options.task is None else load_task(options.task))
+def _load(folder: str, options: Namespace) -> TrainedModel:
+    """The model in a folder; only a task that the arguments name is imported beside those of the package."""
+    return load(folder, None if options.task is None else load_task(options.task))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -11,16 +12,24 @@ from structsmooth.estimators.tokens import NumberRows, kind_of, length
 from structsmooth.estimators.weights import SampleWeights
 from structsmooth.text.tagger import Tag, Tags
 
+TokenWeights = Sequence[ArrayLike]
+"""For each sentence a number of at least 0 for each of its tokens."""
+
 
 def as_sentences(X: Any) -> list[Any]:
-    """X as a list of sentences.
+    """X as a list of sentences; the tokens of data frames with text are dictionaries of their columns.
 
     Raises:
-        ValueError: something else, such as a string.
+        ValueError: something else, such as a string, or one data frame of all tokens.
     """
+    if hasattr(X, "columns"):
+        raise ValueError(
+            "X must be a list of sentences, got a data frame: give a frame of tokens for each sentence, as in "
+            "[rows for _, rows in frame.groupby('sentence')], or a column of lists of tokens"
+        )
     if isinstance(X, str | Mapping) or not hasattr(X, "__len__"):
         raise ValueError(f"X must be a list of sentences, got {type(X).__name__}")
-    return list(X)
+    return [_records(sentence) if hasattr(sentence, "columns") else sentence for sentence in X]
 
 
 def check_sentences(
@@ -31,7 +40,7 @@ def check_sentences(
     Raises:
         ValueError: tags that are unknown, or what :func:`check_partial` refuses.
     """
-    sentences, tags, weights = check_partial(X, y, sample_weight)
+    sentences, tags, _, weights = check_partial(X, y, sample_weight)
     for number, labels in enumerate(tags):
         if None in labels:
             raise ValueError(f"sentence {number} has unknown tags: only fit takes None in the place of tags")
@@ -39,12 +48,28 @@ def check_sentences(
 
 
 def check_partial(
-    X: Any, y: Any, sample_weight: ArrayLike | None = None
-) -> tuple[list[Any], list[list[Tag | None]], Tensor | None]:
-    """What :func:`check_sentences` returns, with ``None`` for tags that are unknown.
+    X: Any, y: Any, sample_weight: ArrayLike | None = None, token_weight: TokenWeights | None = None
+) -> tuple[list[Any], list[list[Tag | None]], list[Tensor] | None, Tensor | None]:
+    """What :func:`check_sentences` returns, with ``None`` for tags that are unknown, and the weights of tokens.
 
     Raises:
         ValueError: numbers of sentences, tokens or weights that differ, no token at all, or weights below zero.
+    """
+    sentences, tags = check_same_lengths(X, y)
+    weighing = SampleWeights.of(sample_weight, len(tags))
+    weighing = weighing.of_rows(np.array([place for place, i in enumerate(weighing.kept) if tags[i]], dtype=np.int64))
+    if not len(weighing.kept):
+        raise ValueError("X must have a sentence with a token at least")
+    token_weights = None if token_weight is None else _token_weights(token_weight, tags)
+    columns = (None if rows is None else [rows[i] for i in weighing.kept] for rows in (sentences, tags, token_weights))
+    return *columns, weighing.weights  # type: ignore[return-value]
+
+
+def check_same_lengths(X: Any, y: Any) -> tuple[list[Any], list[list[Tag | None]]]:
+    """Sentences and their tags, as Python's own strings and integers.
+
+    Raises:
+        ValueError: numbers of sentences or tokens that differ.
     """
     sentences, tags = as_sentences(X), list(map(_plain, as_sentences(y)))
     if len(sentences) != len(tags):
@@ -52,11 +77,7 @@ def check_partial(
     for number, (sentence, labels) in enumerate(zip(sentences, tags, strict=True)):
         if length(sentence) != len(labels):
             raise ValueError(f"sentence {number} has {length(sentence)} tokens in X and {len(labels)} tags in y")
-    weighing = SampleWeights.of(sample_weight, len(tags))
-    weighing = weighing.of_rows(np.array([place for place, i in enumerate(weighing.kept) if tags[i]], dtype=np.int64))
-    if not len(weighing.kept):
-        raise ValueError("X must have a sentence with a token at least")
-    return [sentences[i] for i in weighing.kept], [tags[i] for i in weighing.kept], weighing.weights
+    return sentences, tags
 
 
 def strings(tags: Sequence[Sequence[Tag]]) -> list[list[str]]:
@@ -81,6 +102,23 @@ def stream_of(tagger: Any, sentences: Sequence[Any], classes: Sequence[Tag] | No
         )
     names: list[Tag] = np.asarray(classes).tolist()
     return Tags.of([[name] for name in names], tagger.constraints), NumberRows.fit(sentences)
+
+
+def _records(frame: Any) -> Any:
+    """The rows of a data frame with text as dictionaries; others as they are, rows of numbers."""
+    rows = np.asarray(frame)
+    if rows.dtype.kind not in "OUST" or not any(isinstance(cell, str) for cell in rows.flat):
+        return frame
+    return [dict(zip(map(str, frame.columns), row, strict=True)) for row in rows.tolist()]
+
+
+def _token_weights(token_weight: TokenWeights, tags: Sequence[Sequence[Tag | None]]) -> list[Tensor]:
+    found = [torch.as_tensor(np.asarray(weights, dtype=np.float64)) for weights in as_sentences(token_weight)]
+    if [len(weights) for weights in found] != [len(labels) for labels in tags]:
+        raise ValueError("token_weight must have a list for each sentence, with a number for each of its tokens")
+    if not all(bool((weights.isfinite() & (weights >= 0)).all()) for weights in found):
+        raise ValueError("token_weight must be finite numbers of 0 or more")
+    return found
 
 
 def _plain(tags: Any) -> list[Tag | None]:

@@ -1,6 +1,6 @@
 """Taggers of sequences in the form of scikit-learn."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import eq
 from pathlib import Path
@@ -13,12 +13,20 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from structsmooth.costs import Cost
 from structsmooth.estimators import tagger_files
 from structsmooth.estimators.base import LastFit
 from structsmooth.estimators.matrices import check_columns
 from structsmooth.estimators.outputs import Outputs
-from structsmooth.estimators.sentences import as_sentences, check_partial, check_sentences, stream_of, strings
-from structsmooth.estimators.tagger_weights import TaggerWeights
+from structsmooth.estimators.sentences import (
+    TokenWeights,
+    as_sentences,
+    check_partial,
+    check_sentences,
+    stream_of,
+    strings,
+)
+from structsmooth.estimators.tagger_probabilities import TaggerProbabilities
 from structsmooth.estimators.tokens import KernelSettings, Template, fit_features, length
 from structsmooth.estimators.validation import EarlyStopping, Plateau, ValidationScores
 from structsmooth.kernels import Kernel, KernelName
@@ -26,9 +34,8 @@ from structsmooth.metrics import MatchCounts
 from structsmooth.problems import Problem
 from structsmooth.sequences import Sequences
 from structsmooth.solvers import Certificate, ProximalBCFW
-from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.scores import entity_matches
-from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tagger, Tags, default_lam
+from structsmooth.text.tagger import HINGES, Constraints, Loss, Tag, Tags, default_lam
 
 T = TypeVar("T")
 
@@ -37,7 +44,7 @@ Allowed = Sequence[Sequence[Collection[Tag] | None] | None]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SequenceTagger(TaggerWeights):
+class SequenceTagger(TaggerProbabilities):
     """Tags of the tokens of sentences, by a linear chain: a structural SVM or a conditional random field.
 
     X is a list of sentences, and y a list of their tags, strings or integers. The tokens of a sentence are words;
@@ -92,6 +99,8 @@ class SequenceTagger(TaggerWeights):
         transition_weights_: scores [S, S] of a tag, the row, before another, the column.
         feature_weights_: scores [F, S] of features.
         end_weights_: scores [2, S] of the first tag and of the last one.
+        temperature_: by which scores are divided to be log-probabilities: 1 for a likelihood, what :meth:`calibrate`
+            has fitted, or ``None``.
 
     Raises:
         ValueError: sentences of mixed kinds, tags that do not match them, or parameters that do not go together.
@@ -132,6 +141,7 @@ class SequenceTagger(TaggerWeights):
         y_dev: Sequence[Sequence[Tag]] | None = None,
         *,
         sample_weight: ArrayLike | None = None,
+        token_weight: TokenWeights | None = None,
     ) -> "SequenceTagger":
         """Train on tagged sentences; empty ones are left out.
 
@@ -142,10 +152,12 @@ class SequenceTagger(TaggerWeights):
                 ``early_stopping``, they are the ones that choose the weights, and all of X trains.
             y_dev: their tags.
             sample_weight: weights of the sentences: one of weight 2 counts as two, one of weight 0 not at all.
+            token_weight: for each sentence what a wrong tag of each of its tokens costs, 1 if not given; times the
+                weight of its class. For ``"hinge"`` and ``"softmax-margin"``.
         """
         if (X_dev is None) != (y_dev is None):
             raise ValueError("X_dev and y_dev must be given both or not at all; weights go by name: sample_weight=...")
-        sentences, tags, weights = check_partial(X, y, sample_weight)
+        sentences, tags, token_costs, weights = check_partial(X, y, sample_weight, token_weight)
         check_columns(self, sentences, reset=True)
         self.tags_, held_out = Tags.of(tags, self.constraints), None
         if X_dev is not None:
@@ -155,13 +167,15 @@ class SequenceTagger(TaggerWeights):
             part, rest = train_test_split(np.arange(len(tags)), **split)
             held_out = check_sentences([sentences[i] for i in rest], [tags[i] for i in rest])[:2]
             sentences, tags = ([rows[i] for i in part] for rows in (sentences, tags))
+            token_costs = None if token_costs is None else [token_costs[i] for i in part]
             weights = None if weights is None else weights[torch.from_numpy(part)]
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
         self.features_, sequences = fit_features(sentences, self.template, kernel)
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, self.features_.size)
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None
-        problem, validation = self._problem(sequences, labels), self._validation(*held_out) if held_out else None
+        problem = self._problem(sequences, labels, token_costs)
+        validation = self._validation(*held_out) if held_out else None
         settings: dict[str, Any] = {"start": start, "validation": validation, "sample_weight": weights}
         default = "proximal-bcfw" if self.loss in HINGES else "proximal-sdca"
         if problem.partial and self.loss in HINGES:
@@ -170,6 +184,7 @@ class SequenceTagger(TaggerWeights):
         elif problem.partial:
             default, settings["until"] = "sgd", Plateau(self.tol) if self.solver == "auto" else None
         result = self._solve(problem, default, **settings)
+        self._forget_temperature()
         if self.warm_start:
             self._last = LastFit(*data, result.state)
         return self
@@ -196,6 +211,7 @@ class SequenceTagger(TaggerWeights):
             self.tags_, self.features_ = stream_of(self, sentences, classes)
         start = None if is_new else self._weights
         self._solve_more(self._problem(self.features_.encode(sentences), self.tags_.states(tags)), start)
+        self._forget_temperature()
         return self
 
     def predict(self, X: Sequence[Any], *, allowed: Allowed | None = None) -> list[list[Tag]]:
@@ -215,53 +231,37 @@ class SequenceTagger(TaggerWeights):
         return Outputs(ranked[0][1] for ranked in found)
 
     def predict_top_k(
-        self, X: Sequence[Any], k: int, *, allowed: Allowed | None = None
+        self, X: Sequence[Any], k: int, *, allowed: Allowed | None = None, log_prob: bool = False
     ) -> list[list[tuple[float, list[Tag]]]]:
-        """The k best taggings of each sentence with their scores, best first; fewer where there are no more."""
+        """The k best taggings of each sentence with their scores, best first; fewer where there are no more.
+
+        Args:
+            X: sentences.
+            k: at least 1.
+            allowed: as for :meth:`predict`.
+            log_prob: whether the numbers are logarithms of the probabilities of whole taggings among the allowed ones,
+                in place of scores.
+        """
         masks = None if allowed is None else self._masks(as_sentences(X), allowed)
 
         def best(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
-            return self._tagger.best(sequences, weights, k, masks)
+            found = self._tagger.best(sequences, weights, k, masks)
+            log_partitions = [0.0] * len(found)
+            if log_prob:
+                log_partitions = self._tagger.log_partitions(sequences, weights, masks)
+            pairs = zip(found, log_partitions, strict=True)
+            return [[(score - log_z, tags) for score, tags in ranked] for ranked, log_z in pairs]
 
-        return self._over(X, best, lambda: [(0.0, [])])
+        return self._over(X, best, lambda: [(0.0, [])], self._checked_temperature() if log_prob else 1.0)
 
     def _masks(self, sentences: Sequence[Any], allowed: Allowed) -> list[Tensor]:
         """Which tags the tokens of each sentence that is not empty may have."""
+        if isinstance(allowed, str) or not isinstance(allowed, Sequence):
+            raise TypeError(f"allowed must be a list with an entry for each sentence, got {allowed!r}")
         if len(allowed) != len(sentences):
             raise ValueError(f"allowed must have an entry for each of {len(sentences)} sentences, got {len(allowed)}")
         sizes = [(length(sentence), sets) for sentence, sets in zip(sentences, allowed, strict=True)]
         return [self.tags_.allowed([None] * size if sets is None else sets, size) for size, sets in sizes if size]
-
-    def predict_marginals(self, X: Sequence[Any]) -> list[list[dict[Tag, float]]]:
-        """The probability of every tag at each token, under the Gibbs distribution of the scores.
-
-        They are those of the model for ``loss="crf"``; other losses do not train probabilities.
-        """
-
-        def marginals(sequences: Sequences, weights: Tensor) -> list[list[dict[Tag, float]]]:
-            found = self._tagger.marginals(sequences, weights)
-            return [[dict(zip(self.tags_.names, row, strict=True)) for row in rows.tolist()] for rows in found]
-
-        return self._over(X, marginals, list)
-
-    def predict_spans(self, X: Sequence[Any]) -> list[list[ProbableEntity]]:
-        """The entities of the best tags of each sentence: ``start`` and ``end`` of tokens, ``label``, ``probability``.
-
-        The probability that an entity of this label and these ends is in the output is exact under the Gibbs
-        distribution of the scores. It is that of the model for ``loss="crf"``; other losses do not train probabilities.
-
-        Raises:
-            ValueError: tags that are not those of entities.
-        """
-        check_is_fitted(self, "weights_")
-        if self.scheme_ is None:
-            raise ValueError("predict_spans needs tags of entities, such as B-PER, I-PER and O")
-
-        def spans(sequences: Sequences, weights: Tensor) -> list[list[ProbableEntity]]:
-            best = (ranked[0][1] for ranked in self._tagger.best(sequences, weights, 1))
-            return self._tagger.spans(sequences, weights, best)
-
-        return self._over(X, spans, list)
 
     def score(self, X: Sequence[Any], y: Sequence[Sequence[Tag]], sample_weight: ArrayLike | None = None) -> float:
         """F1 of entities, as ``conlleval`` computes it, if tags are those of entities; else the share of right tags."""
@@ -319,21 +319,11 @@ class SequenceTagger(TaggerWeights):
 
         return EarlyStopping(score_at, self.n_iter_no_change) if self.early_stopping else ValidationScores(score_at)
 
-    def _problem(self, sequences: Sequences, labels: Tensor) -> Problem:
+    def _problem(self, sequences: Sequences, labels: Tensor, token_weight: Sequence[Tensor] | None = None) -> Problem:
         """The finite sum over sentences."""
-        cost = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+        by_class = None if self.class_weight is None else self.tags_.weighted_cost(self.class_weight, labels)
+        cost: Cost | Tensor | None = by_class
+        if token_weight is not None:
+            weights = torch.cat(list(token_weight))
+            cost = weights if by_class is None else weights * by_class.mistake_cost(labels, sequences.lengths)
         return self._tagger.problem(sequences, labels, self.loss, cost, constrained=self.train_constrained)
-
-    @property
-    def _tagger(self) -> Tagger:
-        return Tagger(self.tags_, self.features_.size)
-
-    def _over(self, X: Sequence[Any], of: Callable[[Sequences, Tensor], list[T]], empty: Callable[[], T]) -> list[T]:
-        """What a function gives for the sequences of sentences and weights; ``empty()`` for empty ones."""
-        weights, sentences = self._weights, as_sentences(X)
-        full = [sentence for sentence in sentences if length(sentence)]
-        check_columns(self, full, reset=False)
-        if not full:
-            return Outputs(empty() for _ in sentences)
-        found = iter(of(*self.features_.scored(full, weights, len(self.tags_.names))))
-        return Outputs(next(found) if length(sentence) else empty() for sentence in sentences)

@@ -16,6 +16,7 @@ from structsmooth.files import decoding
 from structsmooth.history import History
 from structsmooth.kernels import KernelFeatures
 from structsmooth.plain import from_plain, plain
+from structsmooth.settings import Positive
 from structsmooth.solvers import Solver, parse_solver, solver_text
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder
 from structsmooth.text.inputs import Inputs, with_inputs
@@ -39,6 +40,7 @@ class _Words:
     scheme: Literal[TagScheme, "plain"]
     rich: bool = True
     transition_scale: float = 1.0
+    temperature: Positive | None = None
 
     @property
     def template(self) -> str:
@@ -61,6 +63,7 @@ class _Estimator:
     history: list[dict[str, Any]]
     scheme: TagScheme | None = None
     columns: list[str] = field(default_factory=list)
+    temperature: Positive | None = None
 
 
 def save(tagger: Any, folder: Path) -> None:
@@ -68,13 +71,14 @@ def save(tagger: Any, folder: Path) -> None:
     features, tags, tensors = tagger.features_, tagger.tags_, {"weights": torch.from_numpy(tagger.weights_)}
     parameters, learned = _plain_parameters(tagger.get_params(deep=False)), {n: getattr(tagger, n) for n in _LEARNED}
     history, columns = [row.as_dict() for row in tagger.history_], list(getattr(tagger, "feature_names_in_", ()))
-    estimator = _Estimator(_NAME, parameters, learned, history, tags.scheme, columns)
+    estimator = _Estimator(_NAME, parameters, learned, history, tags.scheme, columns, tagger.temperature_)
     described = {"structsmooth": __version__, "estimator": plain(estimator)}
     if isinstance(features, WordFeatures):
         is_chunking = features.template == "chunking"
         trained = {"scheme": tags.scheme if tags.constrained else "plain", "bits": getattr(features.encoder, "bits", 0)}
         trained |= {} if is_chunking else {"rich": features.template == "rich"}
         trained |= plain({"encoder": features.encoder, "tags": tags.names, "inputs": features.inputs})
+        trained["temperature"] = tagger.temperature_
         described |= {"task": "chunking" if is_chunking else "ner", "settings": parameters, "metrics": {}}
         described |= {**tagger._run, "lam": tagger.lam_, "trained": trained}
     else:
@@ -103,6 +107,8 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
     tagger.history_ = History.from_json_lines(map(json.dumps, estimator.history))
     for name in _LEARNED:
         setattr(tagger, name, estimator.learned[name])
+    likelihood = 1.0 if tagger.loss == "crf" else None  # of folders of 0.3, which do not say
+    tagger.temperature_ = (words or estimator).temperature or likelihood
     if words is None:
         tagger.tags_ = Tags(**described["tags"])
         tagger.features_ = _features(described["features"] | tensors, tagger)

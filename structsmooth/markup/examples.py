@@ -59,9 +59,10 @@ def chips(found: Iterable[str], gold: Iterable[str] | None) -> Markup:
     return shown if gold is None else joined([shown, LEGEND])
 
 
-def hue(number: int) -> str:
-    """A style with the hue of a class, by its number; style sheets choose the lightness."""
-    return f"--hue: {(210 + number * _GOLDEN) % 360:.0f}"
+def hue(number: int, probability: float | None = None) -> str:
+    """A style with the hue of a class, by its number, faded as a probability falls; sheets choose the lightness."""
+    faded = "" if probability is None else f"; --sure: {probability:.3f}"
+    return f"--hue: {(210 + number * _GOLDEN) % 360:.0f}{faded}"
 
 
 def swatch(colour: Sequence[int], *content: str) -> Markup:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.calibration import Reliability
 from structsmooth.history import History
 from structsmooth.markup import Markup, Matrix, element
 from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start
@@ -104,6 +105,31 @@ def heat_map(matrix: Matrix) -> Markup:
     _label(plot.yaxis[0], matrix.rows, 0.0)
     plot.grid.visible = False
     return _figure(plot, matrix.caption)
+
+
+def reliability(found: Reliability) -> Markup:
+    """The share of predictions that are right against their probability, by bins; on the line they are calibrated."""
+    models, filled = bokeh().models, found.counts > 0
+    columns = {"probability": found.confidence, "right": found.accuracy, "count": found.counts}
+    cells = {name: values[filled].numpy() for name, values in columns.items()}
+    cells["size"] = 6 + 18 * np.sqrt(cells["count"] / max(cells["count"].max(initial=1), 1))
+    plot = bokeh().plotting.figure(
+        height=300,
+        sizing_mode="stretch_width",
+        x_range=(-0.03, 1.03),
+        y_range=(-0.06, 1.06),
+        x_axis_label="probability",
+        y_axis_label="share that is right",
+        tools="",
+        toolbar_location=None,
+    )
+    plot.line([0, 1], [0, 1], color=COLOURS[1], line_dash="dashed")
+    source = models.ColumnDataSource(cells)
+    plot.line("probability", "right", source=source, color=COLOURS[0])
+    dots = plot.scatter("probability", "right", source=source, size="size", color=COLOURS[0], alpha=_STRONGEST)
+    tips = [("probability", "@probability{0.0%}"), ("right", "@right{0.0%}"), ("predictions", "@count{0,0}")]
+    plot.add_tools(models.HoverTool(renderers=[dots], tooltips=tips))
+    return _figure(plot, "What is right, by its probability")
 
 
 def _curve(history: History, names: Sequence[str]) -> Any:

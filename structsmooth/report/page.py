@@ -24,7 +24,8 @@ def write_report(
 ) -> None:
     """Write one HTML file about a trained model, which loads nothing from elsewhere.
 
-    It has the settings, the certificate and the curves of the run; with examples also their metrics, those that are
+    It has the settings, the certificate and the curves of the run; with examples also their metrics, how far
+    probabilities are to be believed, those that are
     most wrong and most uncertain, drawn as the task draws them; and what the model has learned.
 
     Args:
@@ -50,6 +51,7 @@ def write_report(
         parts.append(sections.training(model, history))
     if examples:
         parts.append(sections.results(model, examples, outputs, metrics, source))
+        parts.append(sections.certainty(model, examples, outputs))
         if count:
             parts.append(sections.wrong(model, examples, outputs, count))
             parts.append(sections.uncertain(model, examples, count))

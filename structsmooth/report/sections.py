@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from structsmooth.calibration import UNCALIBRATED
 from structsmooth.history import History
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, element
 from structsmooth.report.choice import most_uncertain, most_wrong
-from structsmooth.report.figures import AXES, curves, heat_map
-from structsmooth.tasks.base import unseen_warning
+from structsmooth.report.figures import AXES, curves, heat_map, reliability
+from structsmooth.tasks.base import Predictions, unseen_warning
+from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel
 
 # Outputs of each example that is shown.
@@ -78,6 +80,22 @@ def results(
     unseen = unseen_warning(model.task, examples)
     notes = [element("p", f"{note}.", class_="note") for note in (unseen, "; ".join(meanings)) if note]
     return _section("results", "Results", origin, *notes, *_drawn(blocks))
+
+
+def certainty(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any]) -> Markup:
+    """How often what is found is right, by its probability; nothing of tasks without probabilities."""
+    task = model.task
+    if not isinstance(task, ProbabilisticTask):
+        return Markup()
+    found = task.reliability(model.weights, examples, outputs)
+    known = "no temperature is fitted: train with --calibrate" if task.temperature is None else ""
+    note = (
+        f"{UNCALIBRATED}, and {known}." if known else f"Scores are divided by the temperature {task.temperature:.4g}."
+    )
+    rows = [("expected calibration error", f"{found.error:.4f}"), ("parts of outputs", f"{int(found.counts.sum()):,}")]
+    drawn = element("div", reliability(found), class_="panels")
+    blocks = _table(Table("", ("quantity", "value"), rows)), drawn
+    return _section("certainty", "How sure", element("p", note[0].upper() + note[1:], class_="note"), *blocks)
 
 
 def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
@@ -169,10 +187,20 @@ def _examples(
             "article",
             element("h3", f"Example {index + 1}"),
             element("p", title, class_="note"),
-            model.task.show_example(example, ranked),
+            drawing,
         )
-        for index, title, example, ranked in zip(chosen, titles, picked, predictions, strict=True)
+        for index, title, drawing in zip(chosen, titles, _drawings(model, picked, predictions), strict=True)
     ]
+
+
+def _drawings(model: TrainedModel, examples: Sequence[Any], predictions: Predictions) -> list[Markup]:
+    """Examples with their best outputs, whose colours fade as probabilities fall, of tasks that have these."""
+    task = model.task
+    if not isinstance(task, ProbabilisticTask):
+        return [task.show_example(*pair) for pair in zip(examples, predictions, strict=True)]
+    found = task.part_probabilities(model.weights, examples, [[ranked[0][1]] for ranked in predictions])
+    columns = zip(examples, predictions, found, strict=True)
+    return [task.show_example(example, ranked, probabilities) for example, ranked, (probabilities,) in columns]
 
 
 def _drawn(blocks: Iterable[Block]) -> Iterable[Markup]:

@@ -146,6 +146,18 @@ class Dependencies(Structure):
         arcs = labels[0] if labels else arcs.unsqueeze(-1)
         return torch.cat([root.unsqueeze(-1), arcs.transpose(1, 2).flatten(2)], -1)
 
+    def arc_probabilities(self, y: Tensor) -> Tensor:
+        """The probabilities [B, n] of the arcs of outputs ``y``, with their labels, to each word; 0 at padding.
+
+        Example:
+            >>> import torch
+            >>> from structsmooth import ProjectiveTree
+            >>> trees = ProjectiveTree(torch.zeros(1, 2, 2), torch.tensor([[0.0, 1.0]]))
+            >>> trees.arc_probabilities(torch.tensor([[2, 0]]))  # there is one other tree
+            tensor([[0.7311, 0.7311]])
+        """
+        return self.class_marginals().gather(2, self.checked_labels(y).unsqueeze(2)).squeeze(2)
+
     def program_scores(self) -> Tensor:
         """Scores [B, P] of labelled arcs and of roots."""
         arcs, root = self._scores()

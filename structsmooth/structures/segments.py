@@ -195,6 +195,19 @@ class SemiMarkov(DynamicProgram):
         pairs = pairs + t[:-1] * states**2 if self.transition.dim() == 4 else pairs
         return torch.cat([torch.where(starts, segments, none), torch.where(starts[:, 1:], pairs, none)], 1)
 
+    def segment_probabilities(self, y: Tensor) -> Tensor:
+        """The probability [B, T] of each segment of outputs ``y``, with its label and both of its ends; differentiable.
+
+        It stands where the segment starts; elsewhere is 0.
+
+        Example:
+            >>> model = SemiMarkov(torch.zeros(1, 3, 1), torch.zeros(1, 1), torch.zeros(3, 1))
+            >>> model.segment_probabilities(torch.tensor([[0, -1, 0]]))  # one of four ways to cut three positions
+            tensor([[0.2500, 0.0000, 0.5000]])
+        """
+        used = self.derivation(self.checked_labels(y))[:, : self.unary.shape[1]]
+        return pad(self.sums()[1], (0, 1)).gather(1, used).to(self.value_dtype)
+
     def indicators_of_segments(self, y: Tensor) -> Tensor:
         """The segments of outputs ``y``, as the scores ``segments``: int64 [B, T, K, S]."""
         shape = (*self.unary.shape[:2], *self.durations.shape[-2:])

@@ -1,47 +1,33 @@
 """Files of tagged sentences: a block of whole lines at a time, whole files or the share of a process."""
 
-import codecs
-import gzip
-import os
 import re
 import sys
-import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from io import BufferedReader, BytesIO
-from itertools import chain
-from os import PathLike
-from typing import TextIO
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import LIMIT_VARIABLE, expect_file, size_limit
-from structsmooth.messages import bounded, tracked_file
+from structsmooth.messages import bounded
+from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.documents import Document
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
-from structsmooth.text.json_forms import AnnotatedLines
-from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, Universal, universal_columns
+from structsmooth.text.json_forms import json_documents
+from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, is_blank
+from structsmooth.text.lines import Source, begun, blocks, decoded_lines, source_name, undecodable
 from structsmooth.text.splitter import Splitter
+from structsmooth.text.texts import Kind, TextCorpus
+from structsmooth.text.universal import Treebank, Universal, universal_columns
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_BLOCK = 1 << 18
-_BEGIN = 1 << 17  # bytes that tell the form of a file
-_LONGEST_LINE = 1 << 20
-_LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
 HIDDEN = (
     "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
 )
 MOST_HIDDEN = 2
 """Words of a sentence that may all be underscores."""
-_RETURNS = re.compile(rb"\r+\n|\r")
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
-Source = str | PathLike[str] | TextIO
-
-# Bytes of memory that reading a line takes, however short it is: so many lines may a file have.
-_LEAST_LINE = 32
+Reader = Callable[[Iterable[str], str], Corpus]
+"""What gives the corpus of all lines of a file and its name."""
 
 
 def read_conll(path: Source, *, tagged: bool = True) -> list[Sentence]:
@@ -84,12 +70,12 @@ def read_corpus(
         OSError: the file cannot be read, or does not exist (:class:`FileNotFoundError`).
     """
 
-    def choose(name: str, begin: bytes) -> Layout:
+    def choose(name: str, begin: bytes) -> Layout | Reader:
         if column is not None:
             return Universal(column, unknown)
         sample = Sample(name, begin)
-        if not reading.chosen and sample.is_json:
-            return AnnotatedLines(Splitter().words, annotated=tagged)
+        if not reading.chosen and sample.json is not None:
+            return texts_of(sample.json, Splitter(), reading, tagged, share)
         if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
@@ -97,48 +83,59 @@ def read_corpus(
             )
         return sample.columns(tagged, plain, unknown, reading)
 
+    if column is None and not reading.chosen and (texts := brat_texts(path)):
+        documents = read_brat(texts, reading.encoding, tagged)
+        return TextCorpus.of_texts(documents, "brat", Splitter().words, source_name(path), share)
     return read_laid_out(path, choose, share, reading.encoding)
+
+
+def texts_of(
+    kind: Kind,
+    splitter: Splitter,
+    reading: Reading = AS_FOUND,
+    annotated: bool = False,
+    share: Callable[[int], range] | None = None,
+) -> Reader:
+    """What reads the texts of a file of some kind; arguments are those of :func:`read_corpus`."""
+
+    def read(lines: Iterable[str], name: str) -> TextCorpus:
+        documents: Iterable[Document] = (Document(line, None) for line in lines if not is_blank(line))
+        if kind != "text":
+            documents = json_documents(lines, name, reading.tag_names, annotated)
+        return TextCorpus.of_texts(documents, kind, splitter.words, name, share)
+
+    return read
 
 
 def read_laid_out(
     path: Source,
-    choose: Callable[[str, bytes], Layout],
+    choose: Callable[[str, bytes], Layout | Reader],
     share: Callable[[int], range] | None = None,
     encoding: str | None = None,
 ) -> Corpus:
-    """The corpus of a file in the layout that ``choose`` gives for its name and its first lines.
+    """The corpus of a file in the layout, or by the reader, that ``choose`` gives for its name and its first lines.
 
     Errors and ``share`` are those of :func:`read_corpus`.
     """
     name, numbers, wanted, done = source_name(path), array("i"), range(sys.maxsize), 0
+    begin, whole = begun(blocks(path, encoding))
+    layout = choose(name, begin)
+    if not isinstance(layout, Layout):
+        return layout(decoded_lines(whole, name), name)
     if share is not None:
-        begin, whole = _begun(blocks(path, encoding))
-        layout = choose(name, begin)
-        wanted = lines_of(share, whole, layout.separator, layout.has_sentence_lines)
-    begin, whole = _begun(blocks(path, encoding))
-    parsed = _ParsedLines(choose(name, begin))
+        wanted, whole = lines_of(share, whole, layout.separator), blocks(path, encoding)
+    parsed, kept_blocks = _ParsedLines(layout), list[bytes]()
     for block in whole:
         count = block.count(b"\n")
-        if done + count > size_limit() // _LEAST_LINE:
-            raise ValueError(f"{name}: more than {done:,} lines: split the file, or raise {LIMIT_VARIABLE}")
         if kept := _within(block, range(wanted.start - done, wanted.stop - done), count):
             _extend(numbers, kept, parsed, name, max(done, wanted.start))
+        if layout.keeps_lines:
+            kept_blocks.append(block)
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
     corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, wanted.start)
-    return parsed.layout.finish(corpus, name)
-
-
-def read_text(path: Source, encoding: str | None = None) -> Iterator[str]:
-    """The lines of a text; errors are those of :func:`read_corpus`."""
-    for block in blocks(path, encoding or "utf-8"):
-        yield from block[:-1].decode().split("\n")
-
-
-def source_name(path: Source) -> str:
-    """The name of a file or stream, for messages."""
-    return str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "standard input"))
+    return Treebank(**vars(corpus), content=b"".join(kept_blocks).decode()) if layout.keeps_lines else corpus
 
 
 class _ParsedLines(dict[bytes, int]):
@@ -159,17 +156,11 @@ def _extend(numbers: "array[int]", block: bytes, parsed: _ParsedLines, name: str
     """Append the numbers of the tokens of a block, which has some lines before it."""
     begin = len(numbers)
     try:
-        numbers.extend(map(parsed.__getitem__, parsed.layout.lines(block)))
+        numbers.extend(map(parsed.__getitem__, block[:-1].split(b"\n")))
     except ValueError as error:  # of the line behind the last complete one
-        line = before + parsed.layout.complete(numbers[begin:]) + 1
-        reason = _undecodable(error, None) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
+        line = before + len(numbers) - begin + 1
+        reason = undecodable(error) if isinstance(error, UnicodeDecodeError) else bounded(str(error))
         raise ValueError(f"{name}:{line}: {reason}") from None
-
-
-def _undecodable(error: UnicodeDecodeError, encoding: str | None) -> str:
-    expected = encoding or error.encoding  # codecs of one byte call themselves "charmap"
-    byte = error.object[error.start]
-    return f"byte {byte:#x} is not {expected}; give the encoding of the file, as in --encoding latin-1"
 
 
 def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before: int) -> Corpus:
@@ -185,7 +176,8 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
     ends = np.cumsum(present)[~present]  # tokens before each separator
     offsets = np.unique(np.concatenate([ends, [0, np.count_nonzero(present)]]))
     documents = np.cumsum(numbers == DOCUMENT)[present][offsets[:-1]]
-    corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(parsed.layout))
+    layout = parsed.layout
+    corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(layout), layout.between)
     _expect_words(corpus, name)
     return corpus
 
@@ -199,105 +191,20 @@ def _expect_words(corpus: Corpus, name: str) -> None:
         raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(corpus)}: {HIDDEN}")
 
 
-@contextmanager
-def opened(source: Source, decoded: bool = True) -> Iterator[BufferedReader | gzip.GzipFile]:
-    """The text of a file or stream as bytes; ``decoded`` if a stream is to decode by itself what it has."""
-    if isinstance(source, (str, PathLike)):
-        expect_file(source)
-        with tracked_file(source, f"reading {os.path.basename(source)}") as file:
-            archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            yield gzip.GzipFile(fileobj=file) if archive else file
-    else:
-        raw = None if decoded else getattr(source, "buffer", None)
-        # Standard input may have let undecodable bytes pass, escaped: they come back and are refused later.
-        yield BufferedReader(BytesIO(source.read().encode("utf-8", "surrogateescape") if raw is None else raw.read()))
-
-
-def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
-    """The lines of a text in UTF-8, some at a time, each with a newline as its end.
-
-    Lines end in a newline, a carriage return or both. Byte order marks are left out, and tell UTF-16.
-
-    Raises:
-        ValueError: the text is too large, or a line too long; a damaged archive; an encoding that is unknown or wrong.
-    """
-    name, number, size, rest, returns = source_name(source), 1, 0, b"", b""
-    try:
-        with opened(source, encoding is None) as file:
-            for piece in _utf8(file, encoding):
-                size += len(piece)
-                if size > _LARGEST:
-                    raise ValueError(f"{name}: more than {_LARGEST >> 20} MiB of text; give a part of it")
-                text = returns + piece
-                ended = text.rstrip(b"\r")
-                returns = text[len(ended) :]  # a newline may follow
-                ended = _RETURNS.sub(b"\n", ended) if b"\r" in ended else ended
-                whole, end, rest = (rest + ended).rpartition(b"\n")
-                if end:
-                    yield whole + end
-                    number += whole.count(b"\n") + 1
-                if len(rest) + len(returns) > _LONGEST_LINE:
-                    raise ValueError(f"{name}:{number}: a line of more than 1 MiB; each token needs a line of its own")
-    except UnicodeDecodeError as error:
-        place = number + error.object.count(b"\n", 0, error.start)
-        raise ValueError(f"{name}:{place}: {_undecodable(error, encoding)}") from None
-    except UnicodeError as error:
-        raise ValueError(f"{name}: {error}; give the encoding of the file, as in --encoding latin-1") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{name}: damaged gzip archive: {error}") from error
-    rest += returns.replace(b"\r", b"\n")
-    if rest:
-        yield rest if rest.endswith(b"\n") else rest + b"\n"
-
-
-def _utf8(file: BufferedReader | gzip.GzipFile, encoding: str | None) -> Iterator[bytes]:
-    """Pieces of a text in some encoding, by default UTF-8, in UTF-8 without a byte order mark."""
-    mark = file.peek(len(codecs.BOM_UTF8))
-    if mark.startswith(codecs.BOM_UTF8):
-        file.read(len(codecs.BOM_UTF8))
-    elif (encoding is None or _codec(encoding).name == "utf-8") and mark.startswith(_UTF_16):
-        encoding = "utf-16"
-    pieces = iter(lambda: file.read(_BLOCK), b"")
-    if encoding is None:
-        return pieces
-    decoder = codecs.getincrementaldecoder(_codec(encoding).name)()
-    return (decoder.decode(piece, not piece).encode() for piece in chain(pieces, [b""]))
-
-
-def _codec(encoding: str) -> codecs.CodecInfo:
-    try:
-        with suppress(UnicodeError):
-            b"a".decode(encoding)  # refuses what is a codec and no encoding of text
-        return codecs.lookup(encoding)
-    except LookupError:
-        raise ValueError(f"unknown encoding {encoding!r}: expected one such as latin-1, cp1252 or euc-jp") from None
-
-
-def _begun(whole: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The first lines of a file, and all of its blocks."""
-    begin = b""
-    while len(begin) < _BEGIN and (block := next(whole, b"")):
-        begin += block
-    return begin, chain([begin] if begin else [], whole)
-
-
-def lines_of(
-    share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str], each: bool = False
-) -> range:
+def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:
     """The lines of some neighbouring sentences; each sentence has all lines up to the next.
 
     Args:
         share: the numbers of the sentences, given how many there are.
         whole: the blocks of the file.
         separator: of lines between sentences.
-        each: whether each other line has sentences of its own.
     """
     begins, line, separated = array("q"), 0, True
     for block in whole:
         lines = block[:-1].decode(errors="replace").split("\n")
         found = (line[:1] in MAY_SEPARATE and separator.fullmatch(line) is not None for line in lines)
         separating = np.fromiter(found, np.bool_, len(lines))
-        after = each | np.append(separated, separating[:-1])
+        after = np.append(separated, separating[:-1])
         begins.extend((line + np.flatnonzero(~separating & after)).tolist())
         line, separated = line + len(lines), bool(separating[-1])
     if not begins:

@@ -1,7 +1,7 @@
 """Sentences as columns of cells, corpora of them as numbers of distinct tokens, and what stands near a token."""
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple, overload
@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ABSENT = "-"
+
+Allowed = Sequence[Collection[str] | None]
+"""The tags that each token of a sentence may have, ``None`` for all of them."""
 
 
 class Token(NamedTuple):
@@ -38,11 +41,13 @@ class Sentence:
         words: the first column.
         columns: the columns between words and tags, such as part-of-speech and chunk tags.
         tags: the last column; None where tags are to be predicted.
+        allowed: the tags that may be predicted for each token; all if not given.
     """
 
     words: list[str]
     columns: list[list[str]]
     tags: list[str] | None = None
+    allowed: Allowed | None = None
 
     def __len__(self) -> int:
         return len(self.words)
@@ -75,6 +80,8 @@ class Corpus(Sequence[Sentence]):
         offsets: sentence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
         documents: number of the document of each sentence: int64 [n]; ``None`` where it is unknown.
         form: what the file was read as, in words; none if they are from no file.
+        separator: between the columns of the file, if that is known.
+        allowed: the tags that may be predicted for the tokens of each sentence; all if not given.
     """
 
     distinct: list[Token]
@@ -82,6 +89,8 @@ class Corpus(Sequence[Sentence]):
     offsets: NDArray[np.int64]
     documents: NDArray[np.int64] | None = None
     form: str = ""
+    separator: str | None = None
+    allowed: Sequence[Allowed | None] | None = None
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence]) -> "Corpus":
@@ -112,7 +121,8 @@ class Corpus(Sequence[Sentence]):
         numbers = self.tokens[self.offsets[index] : self.offsets[index + 1]].tolist()
         words, columns, tags = zip(*map(self.distinct.__getitem__, numbers), strict=True)
         tagged = [tag for tag in tags if tag is not None]
-        return Sentence(list(words), list(map(list, zip(*columns, strict=True))), tagged or None)
+        allowed = None if self.allowed is None else self.allowed[index]
+        return Sentence(list(words), list(map(list, zip(*columns, strict=True))), tagged or None, allowed)
 
 
 Value = str | None

@@ -5,11 +5,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import compress, pairwise, takewhile
 
+from structsmooth.text.json_forms import is_pair
 from structsmooth.text.layouts import (
     DOCUMENT_START,
     IDENTIFIER,
+    NUMBER,
     UNIVERSAL_COLUMNS,
     Columns,
     Roles,
@@ -18,6 +20,7 @@ from structsmooth.text.layouts import (
     is_tag,
 )
 from structsmooth.text.schemes import FORMS, Form
+from structsmooth.text.texts import Kind
 
 _SNIFFED = 2000  # lines
 _HEAD = 6  # the column of CoNLL-U with the number of another word
@@ -44,6 +47,9 @@ _YAML_ENTRY = re.compile(r"(?:-\s+)?[\"']?([a-z_]+)[\"']?:(?:\s|$)")
 _YAML_LINE = re.compile(r"\s+\S|-(?:\s|$)|#|[\"']?[\w -]+[\"']?:(?:\s|$)")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.|"")*"(?:[,;].*)?|.*[,;]"(?:[^"\\]|\\.|"")*"')
 _DASHED_NUMBER = re.compile(r"(\d+)-(\d+)")
+_DIGIT = re.compile(r"\d")
+_OFFSETS = re.compile(r"(\d+)(?:[-:,]\d+)?")
+_SENTENCE_NUMBER = re.compile(r"(?:(?:sentence|sent|doc|s|d)[ :#_.-]*|#)?\d+([-.]\d+)?[.:)]?", re.I)
 
 
 @dataclass(frozen=True)
@@ -54,16 +60,23 @@ class Reading:
         word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
         tag_column: the column of the tags, likewise.
         encoding: of the file, such as latin-1; UTF-8 if it is not given.
+        names: of the tags, where files of JSON have their numbers, in order and separated by commas.
     """
 
     word_column: int | None = None
     tag_column: int | None = None
     encoding: str | None = None
+    names: str | None = None
 
     @property
     def chosen(self) -> bool:
         """Whether the user has chosen a column."""
         return self.word_column is not None or self.tag_column is not None
+
+    @property
+    def tag_names(self) -> list[str]:
+        """The names of the tags that have numbers; none if they are not given."""
+        return self.names.split(",") if self.names else []
 
 
 AS_FOUND = Reading()
@@ -74,7 +87,7 @@ class Sample:
 
     Attributes:
         count: the number of columns of most rows, comments left aside.
-        numbers: how many columns in front of others number sentences and the words of each of them.
+        front: how many columns in front of the words number sentences and words, or have offsets.
         universal: whether the file is CoNLL-U.
         tabbed: whether tabs separate the cells of most rows.
     """
@@ -112,30 +125,49 @@ class Sample:
         self._unmarked = [row for row, mark in zip(self._rows, marked, strict=True) if not mark]
         self.tabbed = 2 * sum("\t" in line.strip() for line in self.lines) > len(body)
         self._even = [row for row in self._body if len(row) == self.count]
-        self.numbers, self._ranges = self._numbering()
+        self.front, self._numbers, self._ranges = self._numbering()
 
-    def _numbering(self) -> tuple[int, bool]:
-        """How many columns number sentences and words, and whether some numbers are ranges of words."""
-        columns: list[tuple[str, ...]] = [*zip(*(row[: self.count - 1] for row in self._body), strict=False)]
+    def _numbering(self) -> tuple[int, int, bool]:
+        """How many columns stand in front of the words, which one numbers these (from 1), and if it has ranges."""
+        columns, place = self._columns_but_last, 0
         for place, numbers in enumerate(columns):
             dashed = [found[2] for number in numbers if (found := _DASHED_NUMBER.fullmatch(number))]
             ranges = len(dashed) < len(numbers)
             if _counts_up(numbers if ranges else dashed, self._begins) and (not place or not all(self._begins)):
-                return place + 1, ranges
-            neighbours = zip(numbers, numbers[1:], self._begins[1:], strict=False)
-            if any(before != number and not begin for before, number, begin in neighbours):
-                break  # neither numbers of words nor of sentences
-        return 0, True
+                offsets = takewhile(self._has_offsets, columns[place + 1 :])
+                return place + 1 + len(list(offsets)), place + 1, ranges
+            if not self._is_constant(numbers):
+                break
+        else:
+            place = len(columns)
+        numbered = any(all(map(_DIGIT.search, cells)) for cells in columns[:place]) and not all(self._begins)
+        return place if numbered else 0, 0, True
 
     @property
-    def is_json(self) -> bool:
-        """Whether each line is a value of JSON: an object, or a list of a text and an object."""
+    def _columns_but_last(self) -> list[tuple[str, ...]]:
+        return [*zip(*(row[: self.count - 1] for row in self._body), strict=False)]
+
+    def _is_constant(self, cells: Sequence[str]) -> bool:
+        """Whether the rows of each sentence have the same cell in a column."""
+        neighbours = zip(cells, cells[1:], self._begins[1:], strict=False)
+        return all(before == cell or begin for before, cell, begin in neighbours)
+
+    def _has_offsets(self, cells: Sequence[str]) -> bool:
+        """Whether a column has the places of words in a text, as in 0-3."""
+        found = [_OFFSETS.fullmatch(cell) for cell in cells]
+        starts = [match[1] for match in found if match]
+        return len(starts) == len(cells) and _counts_up(starts, self._begins)
+
+    @property
+    def json(self) -> Kind | None:
+        """Whether each line is a value of JSON, an object or a pair of a text and an object, or all are one value."""
         try:
             value = json.loads(next(line for line in self.lines if not is_blank(line)))
-        except (ValueError, StopIteration):
-            return False
-        is_pair = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)
-        return isinstance(value[1] if is_pair else value, dict)
+        except (ValueError, RecursionError, StopIteration):
+            value = None
+        if isinstance(value, dict) or is_pair(value):
+            return "json lines"
+        return "json list" if re.match(_FOREIGN["JSON"], self.text.lstrip()) else None
 
     def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
         """Whether most rows with a cell in some column have one of a kind there."""
@@ -158,43 +190,64 @@ class Sample:
         Raises:
             ValueError: a column that was chosen and is not there.
         """
-        first, count = self.numbers, self.count
+        first, count = self.front, self.count
+        if tagged and first >= count - 1:
+            first = 0  # these are no numbers of words, but the words
+        tags_alone = self._tags_behind_numbers(first, is_tag, no_tag)
         if reading.chosen:
             tag = (count if tagged else None) if reading.tag_column is None else reading.tag_column
             word = 1 + first + (tag == 1 + first) if reading.word_column is None else reading.word_column
             if word == tag or not {word, word if tag is None else tag} <= set(range(1, count + 1)):
                 choice = f"--word-column {word}" + (f" and --tag-column {tag}" if tag is not None else "")
                 raise ValueError(f"{self.name}: expected two of its {count} columns, counted from 1, got {choice}")
-            numbers = first if word > first else 0
-            roles = Roles(count, word - 1, None if tag is None else tag - 1, numbers, self._ranges)
+            first = first if word > first else 0
+            bare = tag is not None and tag - 1 in tags_alone
+            roles = Roles(count, word - 1, None if tag is None else tag - 1, first, bare=bare)
         else:
-            self._expect_sentences()
-            roles = Roles(count, first, None, first, self._ranges)
-            found = self._tags_first_or_last(first, is_tag, no_tag)
+            self._expect_sentences(tagged)
+            roles = Roles(count, first, None, first)
+            found = self._tags_first_or_last(first, tagged, is_tag, no_tag)
             if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
-                roles = replace(roles, word=found[0], tag=found[1])
-        return self._with_comments(replace(roles, header=self.header))
+                roles = replace(roles, word=found[0], tag=found[1], bare=found[1] in tags_alone)
+        numbers = self._numbers if first else 0
+        return self._with_comments(
+            replace(roles, numbers=numbers, ranges=self._ranges, header=self.header, tabbed=self.tabbed)
+        )
 
-    def _expect_sentences(self) -> None:
-        """Refuse numbers of words that begin anew without a blank line: they would be the words."""
-        cells = [row[0] for row in self._even] if self.count > 1 and not self.numbers else []
-        again = sum(cell in ("0", "1") or cell.endswith("-1") for cell in cells) > 1
-        if again and all(map(IDENTIFIER.fullmatch, cells)):
+    def _expect_sentences(self, tagged: bool | None) -> None:
+        """Refuse numbers in front of the words that begin anew, or change, without a blank line before them."""
+        if self._numbers or (tagged and self.count == 2):
+            return
+        cells = next((cells for cells in self._columns_but_last if not self._is_constant(cells)), ())
+        given = [cell for cell in cells if cell]
+        again = sum(cell in ("0", "1") or cell.endswith("-1") for cell in given) > 1
+        repeated = any(before == cell for before, cell in pairwise(given)) or len(given) < len(cells)
+        if given and (again or repeated) and all(map(_SENTENCE_NUMBER.fullmatch, given)):
             raise ValueError(
-                f"{self.name}: numbers in the first column begin anew without a blank line before them: put such lines "
-                "between sentences, or choose columns by --word-column and --tag-column"
+                f"{self.name}: numbers in front of the words begin anew, or change, without a blank line before them: "
+                "put such lines between sentences, or choose columns by --word-column and --tag-column"
             )
 
-    def _tags_first_or_last(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> tuple[int, int]:
+    def _tags_behind_numbers(self, first: int, fits: Callable[[str], bool], no_tag: str) -> list[int]:
+        """The columns behind words with numbers, if all that say something have tags, as those of inner entities."""
+        used = [c for c in range(first + 1, self.count) if not self._says_nothing(c, no_tag)]
+        tags = all(self._share(c, lambda cell: fits(cell) or is_tag(cell)) > 0.95 for c in used)
+        return used if first and tags else []
+
+    def _says_nothing(self, column: int, no_tag: str) -> bool:
+        return {row[column] for row in self._even} <= set(no_tag)
+
+    def _tags_first_or_last(
+        self, first: int, tagged: bool | None, is_tag: Callable[[str], bool], no_tag: str
+    ) -> tuple[int, int]:
         """The columns of words and of tags: tags are last, or first in front of the words."""
-        values = [{row[c] for row in self._even} for c in range(self.count)]
-        used = [c for c in range(first + 1, self.count) if not values[c] <= set(no_tag)] or [self.count - 1]
-        shares = [self._share(c, is_tag) for c in range(self.count)]
-        if first and all(shares[c] > 0.95 for c in used):  # inner entities, and others, stand behind the outer ones
-            return first, next((c for c in used if len(values[c]) > 1), used[0])
-        if self.count == 2 and shares[0] > 0.95 and shares[1] < 0.5:
+        if several := self._tags_behind_numbers(first, is_tag, no_tag):  # inner entities stand behind the outer ones
+            used = [c for c in several if len({row[c] for row in self._even}) > 1] or several
+            return first, used[0] if tagged else max(used, key=lambda c: self._share(c, is_tag))
+        if self.count == 2 and self._share(0, is_tag) > 0.95 and self._share(1, is_tag) < 0.5:
             return 1, 0
-        return first, used[-1]
+        used = [c for c in range(first + 1, self.count) if not self._says_nothing(c, no_tag)]
+        return first, used[-1] if used else self.count - 1
 
     def _with_tags_inside(self, roles: Roles, is_tag: Callable[[str], bool]) -> Roles:
         """The column of tags where others stand behind it, such as the names of annotators; the roles without one."""
@@ -296,11 +349,15 @@ def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
     """Whether cells number rows: they grow within each sentence, ranges aside."""
     before = -1
     for cell, begin in zip(numbers, begins, strict=True):
-        found = IDENTIFIER.fullmatch(cell[:20])
+        found = NUMBER.fullmatch(cell[:20])
         if found is None or (not found[2] and int(found[1]) <= before and not begin):
             return False
         before = before if found[2] else int(found[1])
-    return not all(begins) or (len(begins) > 1 and {*numbers} == {"1"})
+    return not all(begins) or (len(begins) > 1 and {*map(_stripped, numbers)} == {"1"})
+
+
+def _stripped(number: str) -> str:
+    return number.rstrip(".:)")
 
 
 def _is_yaml_key(line: str) -> bool:

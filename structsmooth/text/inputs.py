@@ -5,14 +5,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from structsmooth.settings import PositiveInt
-from structsmooth.text.conll import read_laid_out, source_name
+from structsmooth.text.brat import brat_texts, read_brat
+from structsmooth.text.conll import Reader, read_laid_out, texts_of
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
-from structsmooth.text.json_forms import AnnotatedLines
-from structsmooth.text.layouts import Columns, Layout, Roles, Universal
+from structsmooth.text.layouts import Columns, Layout, Roles
+from structsmooth.text.lines import source_name
 from structsmooth.text.schemes import split_tag
-from structsmooth.text.splitter import Splitter, Text, clitics_of
+from structsmooth.text.splitter import Splitter, clitics_of
 from structsmooth.text.templates import Templates, column_names, for_columns
+from structsmooth.text.texts import FORMS, Kind, TextCorpus
+from structsmooth.text.universal import Universal
 
 Words = Sentence | str | Sequence[str | Sequence[str]]
 """A sentence; a line of text; or tokens: words, or tuples of a word and its columns."""
@@ -59,53 +62,67 @@ class Inputs:
         """Templates of the columns that are read, with windows of those that no template looks at."""
         return templates if self.names is None else for_columns(templates, self.names)
 
-    def read(self, path: str | TextIO, tags: Sequence[str], reading: Reading = AS_FOUND) -> Corpus:
+    def read(
+        self, path: str | TextIO, tags: Sequence[str], reading: Reading = AS_FOUND, is_text: bool = False
+    ) -> Corpus:
         """Sentences of a file to predict.
 
         Args:
-            path: a column file with or without tags; for a tagger of words alone also CoNLL-U, a word in each line, or
-                lines of text, each a sentence.
+            path: a column file with or without tags; for a tagger of words alone also CoNLL-U, a word in each line,
+                lines of text, each a sentence, or texts in JSON or with files of brat.
             tags: that the tagger knows.
             reading: the columns of words and tags, where the first lines do not tell, and the encoding.
+            is_text: whether these are lines of text, whatever they look like.
 
         Raises:
             ValueError: a file of another form, with its name; columns that the file lacks, with theirs and an example.
         """
         is_known = frozenset(tags).__contains__
+        splitter = Splitter(self.clitics)
 
-        def choose(name: str, begin: bytes) -> Layout:
+        def choose(name: str, begin: bytes) -> Layout | Reader:
+            if is_text:
+                return self._texts(name, "text", splitter)
             sample = Sample(name, begin)
             if not reading.chosen and sample.universal:
-                return Universal()
-            if not reading.chosen and sample.is_json:
-                if not self.words_alone:
-                    raise ValueError(self._other(name, "lines of JSON"))
-                return AnnotatedLines(Splitter(self.clitics).words, annotated=False)
+                return Universal(keeps_lines=True)
+            if not reading.chosen and sample.json is not None:
+                return self._texts(name, sample.json, splitter)
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))
-            text = sample.is_text(lambda row: self._fits(row, sample.numbers, is_known))
+            text = sample.is_text(lambda row: self._fits(row, sample.front, is_known))
             if not text and (self.words_alone or not self._lacks_chunks(sample)):
                 return Columns(self._roles(sample, is_known), plain=True)
-            if not self.words_alone:
-                raise ValueError(self._other(name, "lines of text"))
-            return Text(Splitter(self.clitics))
+            return self._texts(name, "text", splitter)
 
-        corpus = read_laid_out(path, choose, encoding=reading.encoding)
+        if not (is_text or reading.chosen) and (texts := brat_texts(path)):
+            documents = read_brat(texts, reading.encoding, annotated=False)
+            return self._checked(TextCorpus.of_texts(documents, "brat", splitter.words, source_name(path)), path)
+        return self._checked(read_laid_out(path, choose, encoding=reading.encoding), path)
+
+    def _texts(self, name: str, kind: Kind, splitter: Splitter) -> Reader:
+        """What reads texts, if the tagger needs words alone."""
+        if not self.words_alone:
+            raise ValueError(self._other(name, FORMS[kind].partition(",")[0]))
+        return texts_of(kind, splitter)
+
+    def _checked(self, corpus: Corpus, path: str | TextIO) -> Corpus:
+        """A corpus with all columns that the tagger reads."""
         _, cells, tag = corpus.distinct[0]
         if not self.words_alone and len(cells) != self.columns - 2:
             raise ValueError(self._other(source_name(path), str(1 + len(cells) + (tag is not None))))
         return corpus
 
-    def _fits(self, row: Sequence[str], numbers: int, is_known: Callable[[str], bool]) -> bool:
+    def _fits(self, row: Sequence[str], front: int, is_known: Callable[[str], bool]) -> bool:
         """Whether a row may be that of a token."""
         if self.words_alone:
-            return len(row) == 1 or (is_known(row[-1]) and (numbers > 0 or len(row) in (2, self.columns)))
-        return self.columns - 1 <= len(row) - numbers <= self.columns or is_known(row[-1])
+            return len(row) == 1 or (is_known(row[-1]) and (front > 0 or len(row) in (2, self.columns)))
+        return self.columns - 1 <= len(row) - front <= self.columns or is_known(row[-1])
 
     def _lacks_chunks(self, sample: Sample) -> bool:
         """Whether rows have other words where training files have chunks."""
-        return "chunk" in (self.names or ()) and not sample.has_mostly(sample.numbers + 2, _is_chunk)
+        return "chunk" in (self.names or ()) and not sample.has_mostly(sample.front + 2, _is_chunk)
 
     def _roles(self, sample: Sample, is_known: Callable[[str], bool]) -> Roles:
         """What the columns say: tags are those that the tagger knows, or stand where training files have them."""

@@ -1,11 +1,11 @@
-"""Layouts of files of tokens: what a line says in columns and in CoNLL-U, and how it is written."""
+"""Layouts of files of tokens: what a line says in columns, and how it is written."""
 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from sys import intern
-from typing import ClassVar, Literal, TextIO, get_args
+from typing import ClassVar, TextIO
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.schemes import FORMS, TYPES_ALONE, Form, forms_of
@@ -13,22 +13,19 @@ from structsmooth.text.schemes import FORMS, TYPES_ALONE, Form, forms_of
 SEPARATOR, DOCUMENT, SKIPPED, COMMENT = -1, -2, -3, -4
 """What a line without a token does: it ends a sentence, or a document, or nothing; a comment precedes a sentence."""
 
-UniversalColumn = Literal["upos", "xpos", "feats", "deprel"]
-"""The columns of CoNLL-U that a tagger can learn."""
-
 DOCUMENT_START = "-DOCSTART-"
 IDENTIFIER = re.compile(r"(\d+)([-.]\d+)?")
 """The number of a word in CoNLL-U; of several words, or of an empty node."""
+NUMBER = re.compile(r"(\d+)([-.]\d+)?[.:)]?")
+"""The same in other files, perhaps with a mark behind it."""
 
-_UNIVERSAL = {"upos": 3, "xpos": 4, "feats": 5, "deprel": 7}
 UNIVERSAL_COLUMNS = 10
-_WORD, _UNANNOTATED = 1, "_"
 _BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
 _cells = re.compile(f"[^{_BLANKS}]+").findall
 # Blanks of Unicode, of any width: a line of them is blank, as it looks.
 _INVISIBLE = _BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
 _INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"
-_BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
+BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
 MAY_SEPARATE = frozenset(["", *_INVISIBLE, "-", "#"])
 """What lines between sentences begin with."""
 
@@ -41,26 +38,34 @@ class Roles:
         count: how many there are.
         word: the column with the words.
         tag: the one with the tags; ``None`` in files without: then all columns behind the words are features.
-        numbers: how many columns in front of all others number sentences and the words in them.
-        ranges: whether ``1-2`` in the last of these stands for several words, as in CoNLL-U; else it is the second word
-            of the first sentence, as in WebAnno.
+        front: how many columns in front of all others number sentences and words, or have offsets.
+        numbers: the one that numbers words, counted from 1; 0 if there is none.
+        ranges: whether ``1-2`` there stands for several words, as in CoNLL-U; else it is the second word of the first
+            sentence, as in WebAnno.
+        bare: whether other columns between words and tags are left out.
         forms: of the tags.
         header: the cells of a row with the names of the columns.
         known: tags that tell words from comments, in files where a number sign may begin a comment.
+        tabbed: whether tabs separate the columns.
     """
 
     count: int
     word: int = 0
     tag: int | None = None
+    front: int = 0
     numbers: int = 0
     ranges: bool = True
+    bare: bool = False
     forms: tuple[Form, ...] = FORMS
     header: tuple[str, ...] = ()
     known: frozenset[str] | None = None
+    tabbed: bool = False
 
     @property
     def features(self) -> slice:
         """The columns that are features of the words."""
+        if self.bare:
+            return slice(0)
         if self.tag is None:
             return slice(self.word + 1, self.count)
         return slice(min(self.word, self.tag) + 1, max(self.word, self.tag))
@@ -70,8 +75,8 @@ class Roles:
         mark = row[0].strip("#") == ""
         if len(row) != self.count:
             return mark or len(row) > 1 or row[0].startswith("##")
-        if self.numbers or self.tag is None:
-            return self.numbers > 0
+        if self.front or self.tag is None:
+            return self.front > 0
         return mark and row[self.tag] not in known and (plain or not is_tag(row[self.tag]))
 
     def __str__(self) -> str:
@@ -79,9 +84,8 @@ class Roles:
         parts = ["a word in each line"] if self.count == 1 else [f"{self.count} columns", f"words in {self.word + 1}"]
         parts += [f"features in {_listed(used)}"] if used else []
         parts += [f"tags in {self.tag + 1}"] if self.tag is not None else []
-        left = sorted(set(range(self.numbers, self.count)) - {self.word, self.tag, *used})
+        left = sorted(set(range(self.count)) - {self.word, self.tag, self.numbers - 1, *used})
         parts += [f"numbers of words in {self.numbers}"] if self.numbers else []
-        left = [*range(self.numbers - 1), *left]
         parts += [f"{_listed(left)} left out"] if left else []
         parts += ["comments left out"] if self.known is not None else []
         return ", ".join([*parts, *(["a header"] if self.header else [])])
@@ -96,23 +100,13 @@ class Layout(ABC):
 
     Attributes:
         separator: matches whole lines between sentences.
-        has_sentence_lines: whether each line has sentences of its own, whatever stands between them.
+        between: what separates cells of a row, where answers keep it.
+        keeps_lines: whether the corpus keeps all lines as they are.
     """
 
-    separator: ClassVar[re.Pattern[str]] = re.compile(_BLANK_LINE)
-    has_sentence_lines: ClassVar[bool] = False
-
-    def lines(self, block: bytes) -> Iterable[bytes]:
-        """The lines to parse of a block of whole lines."""
-        return block[:-1].split(b"\n")
-
-    def complete(self, numbers: Sequence[int]) -> int:
-        """How many lines of the file the results for parsed lines are of."""
-        return len(numbers)
-
-    def finish(self, corpus: Corpus, name: str) -> Corpus:
-        """What reading a file of this name gives, when all lines are parsed: the corpus of their tokens."""
-        return corpus
+    separator: ClassVar[re.Pattern[str]] = re.compile(BLANK_LINE)
+    between: str | None = None
+    keeps_lines: bool = False
 
     @abstractmethod
     def parse(self, line: str) -> Token | int:
@@ -132,11 +126,11 @@ class Columns(Layout):
         unknown: stands in the place of tags that are unknown.
     """
 
-    separator = re.compile(rf"{_BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
+    separator = re.compile(rf"{BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
 
     def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
         self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, roles.forms
-        self._features = roles.features
+        self._features, self.between = roles.features, "\t" if roles.tabbed else None
 
     def __str__(self) -> str:
         return str(self._roles)
@@ -151,19 +145,19 @@ class Columns(Layout):
         if roles.known is not None and row[0].startswith("#") and roles.is_comment(row, roles.known, self._plain):
             return COMMENT
         if "" in row:
-            raise _empty(row.index("") + 1)
+            raise empty(row.index("") + 1)
         if roles.tag == roles.word:
             raise ValueError("expected a word and a tag, got one column")
         if len(row) != roles.count:
             if line.count("\t") == roles.count - 1:
-                raise _empty(len(row) + 1)
+                raise empty(len(row) + 1)
             raise ValueError(f"expected {roles.count} columns, got {len(row)}")
         if roles.header and roles.header == tuple(row):
             return SKIPPED
         if roles.numbers and not (number := row[roles.numbers - 1]).isdecimal():
-            if IDENTIFIER.fullmatch(number) is None:
+            if (found := NUMBER.fullmatch(number)) is None:
                 raise ValueError(f"expected the number of a word in column {roles.numbers}, got {number[:40]!r}")
-            if roles.ranges:
+            if roles.ranges and found[2]:
                 return SKIPPED
         if roles.tag is not None:
             self._check(row[roles.tag])
@@ -178,7 +172,8 @@ class Columns(Layout):
             self._forms = forms_of([tag], self._forms)
 
 
-def _empty(column: int) -> ValueError:
+def empty(column: int) -> ValueError:
+    """The error about a column without anything in it."""
     return ValueError(f"column {column} is empty: fill it, with a hyphen for instance; one tab separates columns")
 
 
@@ -190,71 +185,6 @@ def is_tag(cell: str) -> bool:
         return forms_of([cell]) != (TYPES_ALONE,)
     except ValueError:
         return False
-
-
-class Universal(Layout):
-    """CoNLL-U: ten columns between tabs, comments, and rows of several words or of no word, which are left out.
-
-    Args:
-        column: that has the tags, or ``misc:`` and the name of a value in the last column, where O stands for none;
-            words alone are read if it is not given.
-        unknown: stands in the place of tags that are unknown.
-    """
-
-    separator = re.compile(f"{_BLANK_LINE}|#.*")  # comments precede the words of a sentence
-
-    def __init__(self, column: str | None = None, unknown: str | None = None) -> None:
-        prefix, _, key = (column or "").partition(":")
-        if column is not None and column not in _UNIVERSAL and not (prefix == "misc" and key):
-            raise ValueError(f"column must be {universal_columns()}, or misc:NER for instance, got {column!r}")
-        self._column, self._unknown, self._key = column, unknown, key
-
-    def __str__(self) -> str:
-        return f"CoNLL-U, words with tags of {self._column}" if self._column else "CoNLL-U, words alone"
-
-    def parse(self, line: str) -> Token | int:
-        """The form of a word and its tag."""
-        if line.startswith("#"):
-            return DOCUMENT if line[1:].split()[:1] == ["newdoc"] else SEPARATOR
-        row = universal_row(line)
-        if not row:
-            return SEPARATOR
-        if not row[0].isdigit():
-            return SKIPPED
-        if self._column is None:
-            return Token(row[_WORD])
-        if self._key:
-            values = dict(value.partition("=")[::2] for value in row[-1].split("|"))
-            return Token(row[_WORD], (), values.get(self._key, "O"))
-        tag = row[_UNIVERSAL[self._column]]
-        if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
-            others = ", ".join(name for name in _UNIVERSAL if name != self._column)
-            raise ValueError(
-                f"the word {row[_WORD][:40]!r} has no {self._column}: choose another column ({others}), or give "
-                "--unknown _ if some words have one"
-            )
-        return Token(row[_WORD], (), tag)
-
-
-def universal_row(line: str) -> list[str]:
-    """The ten columns of a row of CoNLL-U; none of a blank line.
-
-    Raises:
-        ValueError: something else.
-    """
-    row = cells(line)
-    if row and (len(row) != UNIVERSAL_COLUMNS or IDENTIFIER.fullmatch(row[0]) is None):
-        raise ValueError(
-            f"expected a row of CoNLL-U: {UNIVERSAL_COLUMNS} columns between tabs, the first a number; "
-            f"got {len(row)} from {row[0][:40]!r}"
-        )
-    return row
-
-
-def universal_columns() -> str:
-    """The names of the columns of CoNLL-U that a tagger can learn."""
-    *names, last = get_args(UniversalColumn)
-    return f"{', '.join(names)} or {last}"
 
 
 def is_blank(line: str) -> bool:
@@ -299,6 +229,8 @@ def write_conll(
 
 
 def separator_of(sentences: Sequence[Sentence]) -> str:
-    """What can separate the columns of some sentences: a space, or a tab where a cell has a space."""
+    """What separates the columns of some sentences: a space, or a tab where the file has tabs or a cell has a space."""
+    if isinstance(sentences, Corpus) and sentences.separator is not None:
+        return sentences.separator
     tokens = Corpus.of(sentences).distinct
     return "\t" if any(" " in cell for word, columns, _ in tokens for cell in (word, *columns)) else " "

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.text.schemes import Entity, entities, forms_of, goes_on, split_tag
+from structsmooth.text.schemes import entities, forms_of, goes_on, split_tag
 
 Floats = NDArray[np.float64]
 
@@ -33,34 +33,51 @@ class EntityProbabilities:
     def __init__(self, tags: Sequence[str]) -> None:
         self._forms = forms_of(tags)[:1]
         split = [split_tag(tag, self._forms[0]) for tag in tags]
-        self._types = np.array([tag.type for tag in split])
-        self._inside = np.array([tag.mark != "O" for tag in split])
+        self._types = sorted({tag.type for tag in split})
+        self._states = np.array([[t.mark != "O" and t.type == name for t in split] for name in self._types])
         self._goes_on = np.array([[goes_on(tag, following) for following in split] for tag in split])
 
-    def of(self, tags: Sequence[str], nodes: Floats, edges: Floats) -> list[ProbableEntity]:
-        """The entities of a tagging with their probabilities.
+    def of(
+        self, taggings: Sequence[Sequence[Sequence[str]]], nodes: Floats, edges: Floats
+    ) -> list[list[list[ProbableEntity]]]:
+        """The entities of some taggings of each of B sentences, with their probabilities.
 
         Args:
-            tags: of the T tokens.
-            nodes: marginals of the tags of each token, [T, S].
-            edges: those of neighbouring tags, [T - 1, S, S].
+            taggings: tags of all tokens of a sentence, any number of times for each sentence.
+            nodes: marginals of the tags of each token, [B, T, S].
+            edges: those of neighbouring tags, [B, T - 1, S, S].
         """
+        found = [[entities(tags, self._forms) for tags in alternatives] for alternatives in taggings]
+        rows = [
+            (b, e.start, e.end, self._types.index(e.type), e.end < len(tags))
+            for b, (alternatives, of_sentence) in enumerate(zip(taggings, found, strict=True))
+            for tags, of_tagging in zip(alternatives, of_sentence, strict=True)
+            for e in of_tagging
+        ]
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+        probabilities = iter(self._probabilities(columns, nodes, edges).tolist())
         return [
-            ProbableEntity(entity.start, entity.end, entity.type, self._probability(entity, nodes, edges))
-            for entity in entities(tags, self._forms)
+            [[ProbableEntity(e.start, e.end, e.type, next(probabilities)) for e in spans] for spans in of_sentence]
+            for of_sentence in found
         ]
 
-    def _probability(self, entity: Entity, nodes: Floats, edges: Floats) -> float:
-        start, end = entity.start, entity.end
-        begins = nodes[start] if start == 0 else np.where(self._goes_on, 0.0, edges[start - 1]).sum(0)
-        paths = np.where((self._types == entity.type) & self._inside, begins, 0.0)
-        for place in range(start, end - 1):
-            paths = paths @ np.where(self._goes_on, _following(nodes[place], edges[place]), 0.0)
-        if end < len(nodes):
-            paths = paths @ np.where(self._goes_on, 0.0, _following(nodes[end - 1], edges[end - 1]))
-        return float(min(paths.sum(), 1.0))
+    def _probabilities(self, columns: NDArray[np.int64], nodes: Floats, edges: Floats) -> Floats:
+        """Of paths that begin an entity, go on inside of it and end it; columns are those of the rows above."""
+        b, start, end, types, followed = columns
 
+        def following(rows: NDArray[np.int64], places: NDArray[np.int64]) -> Floats:
+            """Probabilities [E, S, S] of the next tag given that of a place."""
+            before, both = nodes[rows, places][:, :, None], edges[rows, places]
+            return np.divide(both, before, out=np.zeros_like(both), where=before > 0)
 
-def _following(node: Floats, edge: Floats) -> Floats:
-    """Probabilities of the next tag given this one, [S, S]; zero for tags that are impossible."""
-    return np.divide(edge, node[:, None], out=np.zeros_like(edge), where=node[:, None] > 0)
+        paths, inner, place = nodes[b, start], np.flatnonzero(start), start.copy()
+        paths[inner] = (edges[b[inner], start[inner] - 1] * ~self._goes_on).sum(1)
+        paths *= self._states[types]
+        while (longer := np.flatnonzero(place < end - 1)).size:
+            steps = following(b[longer], place[longer]) * self._goes_on
+            paths[longer] = np.einsum("es,est->et", paths[longer], steps)
+            place[longer] += 1
+        inner = np.flatnonzero(followed)
+        paths[inner] *= (following(b[inner], end[inner] - 1) * ~self._goes_on).sum(2)
+        total: Floats = np.minimum(paths.sum(1), 1.0)
+        return total

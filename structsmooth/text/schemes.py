@@ -213,6 +213,25 @@ def scheme_of(pairs: Pairs, unknown: str | None = None) -> TagScheme:
     return best
 
 
+def ill_formed(pairs: Pairs, scheme: TagScheme, unknown: str | None = None) -> Pairs:
+    """The pairs of neighbouring tags that a scheme forbids, with how often they occur."""
+    form = forms_of(sorted(names_of(pairs, unknown)))[0]
+    known = {pair: count for pair, count in pairs.items() if None not in pair and unknown not in pair}
+    split = {tag: split_tag(str(tag), form) for pair in known for tag in pair}
+    return Counter({(a, b): count for (a, b), count in known.items() if not _allowed(split[a], split[b], scheme)})
+
+
+def entity_counts(pairs: Pairs, unknown: str | None = None) -> Counter[str]:
+    """How many entities of each type there are in sentences with some pairs of neighbouring tags."""
+    form, counts = forms_of(sorted(names_of(pairs, unknown)))[0], Counter[str]()
+    for (before, tag), count in pairs.items():
+        after = _OUTSIDE if tag in (None, unknown) else split_tag(str(tag), form)
+        previous = _OUTSIDE if before in (None, unknown) else split_tag(str(before), form)
+        if after != _OUTSIDE and not goes_on(previous, after):
+            counts[after.type or "entity"] += count
+    return counts
+
+
 def scheme_among_others(pairs: Pairs) -> TagScheme | None:
     """The scheme of tags that may be any others; ``None`` if they have none. Warns if they look as if they had one."""
     names = names_of(pairs)

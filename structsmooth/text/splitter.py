@@ -1,10 +1,9 @@
-"""Words of raw text, and the layout of files of such text."""
+"""Words of raw text."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from structsmooth.text.corpus import Token
-from structsmooth.text.layouts import SEPARATOR, Layout, is_blank
+from structsmooth.text.layouts import is_blank
 
 _OPENING = "([{<\"'\u201c\u2018\u00ab\u201e\u00bf\u00a1$\u20ac\u00a3"
 _CLOSING = ")]}>\"'\u201d\u2019\u00bb,;:!?\u2026%"
@@ -72,31 +71,6 @@ class Splitter:
     def _is_clitic(self, text: str) -> bool:
         plain = text.lower().replace("\u2019", "'")
         return plain in self._before or plain in self._after
-
-
-class Text(Layout):
-    """Lines of text, each a sentence, whose words are split as ``splitter`` does."""
-
-    def __init__(self, splitter: Splitter) -> None:
-        self._splitter = splitter
-
-    def __str__(self) -> str:
-        return "lines of text, a sentence in each"
-
-    def lines(self, block: bytes) -> Iterable[bytes]:
-        """The words of each line, and an empty line behind them."""
-        for line in super().lines(block):
-            for word in self._splitter.words(line.decode()):
-                yield word.encode()
-            yield b""
-
-    def complete(self, numbers: Sequence[int]) -> int:
-        """How many lines of text the results are of: each ends with a separator."""
-        return sum(number == SEPARATOR for number in numbers)
-
-    def parse(self, line: str) -> Token | int:
-        """A word."""
-        return Token(line) if line else SEPARATOR
 
 
 def clitics_of(words: Iterable[str]) -> set[str]:

@@ -1,6 +1,6 @@
 """The tagger that is linear in features: a linear chain over tags, with its losses and its predictions."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.costs import Cost, Hamming, RescaledMargin, WeightedHamming
-from structsmooth.models.chains import best_labels, label_marginals, pair_marginals
+from structsmooth.models.chains import best_labels, chains, label_marginals, labelled
 from structsmooth.problems import (
     DenseChainProblem,
     DifferenceProblem,
@@ -23,6 +23,7 @@ from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
+from structsmooth.structures import LinearChain
 from structsmooth.text.probabilities import EntityProbabilities, ProbableEntity
 from structsmooth.text.schemes import TagScheme, scheme_among_others, tag_pairs, transition_mask
 
@@ -92,12 +93,22 @@ class Tags:
         Raises:
             ValueError: another number of tokens, or a token without a tag that the training data had.
         """
+        if isinstance(sets, str) or not isinstance(sets, Sequence):
+            raise TypeError(f"allowed must be a list with a set of tags, or None, for each token, got {sets!r}")
         if len(sets) != length:
             raise ValueError(f"allowed must have an entry for each of {length} tokens, got {len(sets)}")
+        for token, kept in enumerate(sets):
+            if isinstance(kept, str) or not isinstance(kept, Collection | None):
+                raise TypeError(f"allowed must have a set of tags or None for token {token}, got {kept!r}")
         found = torch.tensor([[kept is None or name in kept for name in self.names] for kept in sets])
         for token in (~found.any(1)).nonzero().flatten().tolist():
             raise ValueError(f"allowed has no tag of the training data for token {token}, got {sets[token]}")
         return found
+
+    def masks(self, sets: Sequence[Sequence[Collection[Tag] | None] | None], lengths: Sequence[int]) -> list[Tensor]:
+        """What :meth:`allowed` gives for each of some sentences, of which some may allow all tags."""
+        pairs = zip(sets, lengths, strict=True)
+        return [self.allowed([None] * length if kept is None else kept, length) for kept, length in pairs]
 
     def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
         """The mask for training on sentences of these states, [tokens], and lengths, [n].
@@ -149,9 +160,7 @@ class Tags:
         if isinstance(weights, str):
             if weights != "balanced":
                 raise ValueError(f'class_weight must be a dictionary or "balanced", got {weights!r}')
-            known = labels[labels >= 0]
-            counts = torch.bincount(known, minlength=len(self.names)).clamp_min(1)
-            return WeightedHamming(tuple((len(known) / (len(self.names) * counts.double())).tolist()))
+            return WeightedHamming.balanced(labels, len(self.names))
         if unknown := weights.keys() - set(self.names):
             raise ValueError(f"class_weight has tags that training sentences lack: {sorted(map(str, unknown))}")
         return WeightedHamming(tuple(weights.get(name, 1.0) for name in self.names))
@@ -178,7 +187,7 @@ class Tagger:
         sequences: Sequences,
         labels: Tensor,
         loss: Loss = "hinge",
-        cost: Cost | None = None,
+        cost: Cost | Tensor | None = None,
         *,
         constrained: bool = False,
     ) -> LinearProblem | DifferenceProblem:
@@ -217,20 +226,44 @@ class Tagger:
         found = best_labels(sequences, weights, states, k, self.tags.mask, self.transition_scale, allowed)
         return [[(score, self.tags.named(labels)) for score, labels in ranked] for ranked in found]
 
-    def marginals(self, sequences: Sequences, weights: Tensor) -> list[Tensor]:
+    def chains(
+        self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
+    ) -> Iterator[LinearChain]:
+        """The chains of all sentences, in batches, over the taggings of :meth:`best`."""
+        return chains(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale, allowed)
+
+    def labelled_chains(
+        self, sequences: Sequences, weights: Tensor, labels: Tensor
+    ) -> Iterator[tuple[LinearChain, Tensor]]:
+        """The chains of all sentences, in batches, with the states [B, T] of their tags, of those [tokens] of all."""
+        return labelled(self.chains(sequences, weights), labels.split(sequences.lengths.tolist()))
+
+    def marginals(self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
-        return label_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
+        states, mask = len(self.tags.names), self.tags.mask
+        return label_marginals(sequences, weights, states, mask, self.transition_scale, allowed)
+
+    def log_partitions(
+        self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
+    ) -> list[float]:
+        """What to take from the score of a tagging of each sentence for the logarithm of its probability."""
+        batches = self.chains(sequences, weights, allowed)
+        return [value for batch in batches for value in batch.logsumexp().tolist()]
 
     def spans(
-        self, sequences: Sequences, weights: Tensor, taggings: Iterable[Sequence[str]]
-    ) -> list[list[ProbableEntity]]:
-        """The entities of a tagging of each sentence, with their probabilities."""
+        self,
+        sequences: Sequences,
+        weights: Tensor,
+        taggings: Sequence[Sequence[Sequence[str]]],
+        allowed: Sequence[Tensor] | None = None,
+    ) -> list[list[list[ProbableEntity]]]:
+        """The entities of some taggings of each sentence, with their probabilities among the allowed taggings."""
         probabilities = EntityProbabilities(list(map(str, self.tags.names)))
-        marginals = pair_marginals(sequences, weights, len(self.tags.names), self.tags.mask, self.transition_scale)
-        return [
-            probabilities.of(tags, nodes.numpy(), edges.numpy())
-            for tags, (nodes, edges) in zip(taggings, marginals, strict=True)
-        ]
+        found: list[list[list[ProbableEntity]]] = []
+        for batch in self.chains(sequences, weights, allowed):
+            nodes, edges = (part.numpy() for part in batch.marginals())
+            found += probabilities.of(taggings[len(found) : len(found) + len(batch)], nodes, edges)
+        return found
 
 
 def default_lam(loss: Loss) -> str:
@@ -243,7 +276,7 @@ def chain_problem(
     sequences: Sequences,
     labels: Tensor,
     sizes: Sizes,
-    cost: Cost | None = None,
+    cost: Cost | Tensor | None = None,
     mask: TransitionMask | None = None,
     transition_scale: float = 1.0,
 ) -> LinearProblem:
@@ -254,7 +287,7 @@ def chain_problem(
         sequences: n sequences over F features.
         labels: of all tokens, int64 [tokens].
         sizes: F and S.
-        cost: task loss, the number of wrong labels if not given.
+        cost: task loss, the number of wrong labels if not given; or costs of wrong labels, by token: float64 [tokens].
         mask: which labels may follow each other; all if not given.
         transition_scale: factor of the scores of pairs of labels.
 
@@ -265,14 +298,21 @@ def chain_problem(
     if loss not in get_args(Loss):
         raise ValueError(f"loss must be one of {', '.join(get_args(Loss))}, got {loss!r}")
     if loss in ("crf", "slack") and cost is not None:
-        raise ValueError(f'class_weight needs the loss "hinge" or "softmax-margin", got {loss!r}')
+        what = "token_weight" if isinstance(cost, Tensor) else "class_weight"
+        why = (
+            "a likelihood has no costs; sample_weight counts sentences"
+            if loss == "crf"
+            else "it counts wrong tags alone"
+        )
+        raise ValueError(f'{what} needs the loss "hinge" or "softmax-margin", got {loss!r}: {why}')
     if loss == "slack" and mask is not None:
         raise ValueError('train_constrained needs the loss "hinge", "crf" or "softmax-margin", got "slack"')
     if loss == "slack" and transition_scale != 1:
         raise ValueError(f'the loss "slack" has no scale of transitions, got transition_scale={transition_scale}')
     if loss == "slack":
         return _slack_rescaled(sequences, labels, sizes)
-    settings = (sizes[1], None if loss == "crf" else cost or Hamming(), Max() if loss == "hinge" else Entropy(1.0))
+    cost = None if loss == "crf" else Hamming() if cost is None else cost
+    settings = (sizes[1], cost, Max() if loss == "hinge" else Entropy(1.0))
     scores: dict[str, Any] = {"transition_scale": transition_scale, "mask": mask}
     if isinstance(sequences, SparseSequences):
         return SparseChainProblem(sequences, labels, sizes[0], *settings, **scores)

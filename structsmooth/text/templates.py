@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from structsmooth.text.corpus import Column, Sentence, Value
+from structsmooth.text.corpus import Column, Value
 
 WINDOW = 2
 """How far from its token a cell may be."""
@@ -161,17 +161,3 @@ def for_columns(templates: Templates, names: Sequence[str]) -> Templates:
     there = {"word", "outline", *names}
     kept = tuple(template for template in templates if {cell.column for cell in template.cells} <= there)
     return kept + tuple(t for name in names if name not in columns_of(templates) for t in window(name))
-
-
-def sentence_attributes(sentence: Sentence, templates: Templates) -> list[list[str]]:
-    """Attributes of each token of a sentence; columns that it lacks, or fills with hyphens, have none."""
-    columns = {name: list(map(column(name), sentence.tokens)) for name in columns_of(templates)}
-
-    def value(cell: Cell, token: int) -> Value:
-        position = token + cell.offset
-        return columns[cell.column][position] if 0 <= position < len(sentence) else None
-
-    def spelled(token: int) -> list[str]:
-        return [a for cells, spell in templates for a in spell(*(value(cell, token) for cell in cells))]
-
-    return list(map(spelled, range(len(sentence))))

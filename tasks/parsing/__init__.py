@@ -1,12 +1,13 @@
 """Dependency parsing: the head of each word of a sentence and its relation to it, as a tree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TextIO
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.messages import tracked
@@ -25,13 +26,16 @@ from structsmooth.tasks.parsing.features import (
 )
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
+from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
-# Sentences of a batch of predictions.
-_BATCH = 128
+# Sentences of a batch, and of one of probabilities of trees that may cross.
+_BATCH, _ALIKE = 128, 16
+
+Trees = ProjectiveTree | SpanningTree
 
 
 @dataclass(frozen=True)
-class FittedParsing(FittedTask):
+class FittedParsing(ProbabilisticTask):
     """A parser with the relations and parts of speech of its training data.
 
     Args:
@@ -98,8 +102,42 @@ class FittedParsing(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
-        starts = tracked(range(0, len(examples), _BATCH), "parsing")
-        return [ranked for at in starts for ranked in self._parsed(weights, examples[at : at + _BATCH], k)]
+        batches = tracked(_batches(examples), "parsing")
+        found = [ranked for batch in batches for ranked in self._parsed(weights, batch, k)]
+        if not self.task.probabilities:
+            return found
+        probabilities = self.part_probabilities(weights, examples, [[tree for _, tree in ranked] for ranked in found])
+        return [
+            [
+                (score, tree._replace(probabilities=tuple(arcs)))
+                for (score, tree), arcs in zip(ranked, parts, strict=True)
+            ]
+            for ranked, parts in zip(found, probabilities, strict=True)
+        ]
+
+    def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[Trees, Tensor]]:
+        """The trees of sentences whose known tree is one of them, and its heads."""
+        known = [sentence for sentence in examples if self._is_output(known_tree(sentence).heads)]
+        for numbers in self._alike(known):
+            batch = [known[i] for i in numbers]
+            heads = [torch.tensor(known_tree(sentence).heads) for sentence in batch]
+            yield self._trees(weights, batch)[0], pad_sequence(heads, batch_first=True)
+
+    def part_probabilities(
+        self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[Tree]]
+    ) -> Parts:
+        """The probabilities of the arcs to all words, whatever their relations."""
+        found: list[list[list[float]]] = [[] for _ in examples]
+        for numbers in self._alike(examples):
+            arcs, root = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
+            for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
+                found[i] = [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in outputs[i]]
+        return found
+
+    def right_parts(self, example: Sentence, output: Tree) -> list[bool | None]:
+        """Which words have the right head; unknown where the treebank does not say."""
+        pairs = zip(known_tree(example).heads, output.heads, strict=True)
+        return [None if gold < 0 else gold == head for gold, head in pairs]
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[Tree]) -> tuple[dict[str, float], str]:
         """Unlabelled and labelled attachment scores of all words, punctuation included, and both by relation."""
@@ -139,9 +177,14 @@ class FittedParsing(FittedTask):
         for number, (sentence, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
             draw_tree(sentence, ranked[0][1], self.task.labelled, folder / f"{number:04}.png")
 
-    def show_example(self, example: Sentence, ranked: Sequence[tuple[float, Tree]]) -> Markup:
+    def show_example(
+        self,
+        example: Sentence,
+        ranked: Sequence[tuple[float, Tree]],
+        probabilities: Sequence[float] | None = None,
+    ) -> Markup:
         """The arcs of the tree over the words."""
-        return tree_markup(example, ranked, self.task.labelled, self.task.subtypes)
+        return tree_markup(example, ranked, self.task.labelled, self.task.subtypes, probabilities)
 
     def mistake(self, example: Sentence, output: Tree) -> float:
         """Number of words with a wrong head or relation."""
@@ -160,17 +203,8 @@ class FittedParsing(FittedTask):
 
     def _parsed(self, weights: Tensor, sentences: Sequence[Sentence], k: int) -> Predictions:
         """The k best trees of some sentences."""
-        tokens = Tokens.of(sentences, self.task.pos)
-        heads, modifiers, offsets = arcs_of(tokens.lengths)
-        sentence, words = torch.repeat_interleave(offsets.diff()), int(tokens.lengths.max())
-        scores = torch.zeros(len(sentences), words + 1, words, dtype=torch.float64)
-        scores[sentence, heads, modifiers - 1] = arc_features(tokens, self.task.bits).scores(weights)
-        kind = ProjectiveTree if self.task.projective else SpanningTree
-        structure = kind(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root)
+        structure, tokens = self._trees(weights, sentences)
         values, y = structure.topk(k)
-        if self.task.probabilities:
-            arcs, root = structure.marginals()
-            marginals = torch.cat([root.unsqueeze(1), arcs], 1)
         ranks = [
             self._related(
                 weights, tokens, torch.cat([row[:n] for row, n in zip(y[:, rank], tokens.lengths, strict=True)])
@@ -182,10 +216,29 @@ class FittedParsing(FittedTask):
         for b, (begin, ranked) in enumerate(zip(begins, values.tolist(), strict=True)):
             end = begin + len(sentences[b])
             trees = [Tree(tuple(heads[begin:end]), tuple(names[begin:end])) for heads, names in ranks]
-            if self.task.probabilities:
-                trees = [tree._replace(probabilities=_at_heads(marginals[b], tree.heads)) for tree in trees]
             found.append([(score, tree) for score, tree in zip(ranked, trees, strict=True) if score > -torch.inf])
         return found
+
+    def _trees(self, weights: Tensor, sentences: Sequence[Sentence]) -> tuple[Trees, Tokens]:
+        """The trees of some sentences, and their words."""
+        tokens = Tokens.of(sentences, self.task.pos)
+        heads, modifiers, offsets = arcs_of(tokens.lengths)
+        sentence, words = torch.repeat_interleave(offsets.diff()), int(tokens.lengths.max())
+        scores = torch.zeros(len(sentences), words + 1, words, dtype=torch.float64)
+        scores[sentence, heads, modifiers - 1] = arc_features(tokens, self.task.bits).scores(weights)
+        kind = ProjectiveTree if self.task.projective else SpanningTree
+        return kind(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root), tokens
+
+    def _alike(self, sentences: Sequence[Sentence]) -> list[list[int]]:
+        """Numbers of sentences in batches of similar length: sums over trees that cross take its cube."""
+        numbers = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+        size = _BATCH if self.task.projective else _ALIKE
+        return [numbers[at : at + size] for at in range(0, len(numbers), size)]
+
+    def _is_output(self, heads: Sequence[int]) -> bool:
+        """Whether a tree that is known is one of those that are predicted."""
+        is_allowed = not self.task.projective or projectivized(heads) == tuple(heads)
+        return -1 not in heads and is_allowed and (heads.count(0) == 1 or not self.single_root)
 
     def _related(self, weights: Tensor, tokens: Tokens, heads: Tensor) -> tuple[list[int], list[str]]:
         """Heads of all words, and the best relations to them."""
@@ -267,10 +320,8 @@ def _of_parts(
     return ProgramProblem(parts, features, some_output.long(), torch.ones(len(used)).double()).with_allowed(used | free)
 
 
-def _at_heads(marginals: Tensor, heads: Sequence[int]) -> tuple[float, ...]:
-    """The probabilities of the heads of words, of those [n + 1, n] of all heads."""
-    probabilities: list[float] = marginals[list(heads), range(len(heads))].tolist()
-    return tuple(probabilities)
+def _batches(sentences: Sequence[Sentence]) -> list[Sequence[Sentence]]:
+    return [sentences[at : at + _BATCH] for at in range(0, len(sentences), _BATCH)]
 
 
 def _from_pairs(pairs: Any) -> Sentence:

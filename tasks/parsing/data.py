@@ -8,8 +8,10 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from structsmooth.tasks.base import known
-from structsmooth.text.conll import HIDDEN, MOST_HIDDEN, read_text, source_name
-from structsmooth.text.layouts import cells, is_blank, universal_row
+from structsmooth.text.conll import HIDDEN, MOST_HIDDEN
+from structsmooth.text.layouts import is_blank
+from structsmooth.text.lines import read_text, source_name
+from structsmooth.text.universal import rewritten, universal_row
 
 _FORM, _UPOS, _XPOS, _HEAD, _DEPREL = 1, 3, 4, 6, 7
 _UNKNOWN = "_"
@@ -94,17 +96,16 @@ def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: 
         for i, (word, upos, xpos) in enumerate(zip(sentence.words, sentence.upos, sentence.xpos, strict=True), 1)
     ]
     found = zip(tree.heads, tree.relations, tree.probabilities or [None] * len(tree.heads), strict=True)
-    written = [line for line in lines if line.startswith("#")]
-    written += [f"# {comment}" for comment in comments]
-    for line in lines[len(written) - len(comments) :]:
-        row = cells(line)
-        if row[0].isdigit():
-            head, relation, probability = next(found)
-            row[_HEAD : _HEAD + 3] = [str(head), relation, _UNKNOWN]
-            if probability is not None:
-                row[-1] = "|".join([*([row[-1]] if row[-1] != _UNKNOWN else []), f"HeadProb={probability:.4f}"])
-        written.append("\t".join(row))
-    stream.write("\n".join(written) + "\n\n")
+
+    def change(row: list[str]) -> None:
+        head, relation, probability = next(found)
+        row[_HEAD : _HEAD + 3] = [str(head), relation, _UNKNOWN]
+        if probability is not None:
+            row[-1] = "|".join([*([row[-1]] if row[-1] != _UNKNOWN else []), f"HeadProb={probability:.4f}"])
+
+    begin = next(place for place, line in enumerate(lines) if not line.startswith("#"))
+    commented = [*lines[:begin], *(f"# {comment}" for comment in comments), *lines[begin:]]
+    stream.write("\n".join(rewritten(commented, change)) + "\n\n")
 
 
 def known_tree(sentence: Sentence) -> Tree:

@@ -9,6 +9,8 @@ from structsmooth.tasks.parsing.results import shortened
 
 # In pixels: the width of a letter, the space between words, the height of a level of arcs, and of the rows of text.
 _LETTER, _SPACE, _LEVEL, _TEXT = 7.5, 22, 26, 44
+# Opacity of an arc of probability 0.
+_FAINTEST = 0.2
 _RIGHT, _WRONG, _MISSED = "#0072B2", "#D55E00", "0.6"
 
 
@@ -31,8 +33,17 @@ def levels(heads: Sequence[int]) -> list[int]:
     return found
 
 
-def tree_markup(sentence: Sentence, ranked: Sequence[tuple[float, Tree]], labelled: bool, subtypes: bool) -> Markup:
-    """The arcs of the best tree over the words, those that are missed below them, and alternatives."""
+def tree_markup(
+    sentence: Sentence,
+    ranked: Sequence[tuple[float, Tree]],
+    labelled: bool,
+    subtypes: bool,
+    probabilities: Sequence[float] | None = None,
+) -> Markup:
+    """The arcs of the best tree over the words, those that are missed below them, and alternatives.
+
+    Arcs fade as their probabilities fall, if these are given.
+    """
     best = ranked[0][1]
     centers, width = _centers(sentence)
     above = levels(best.heads)
@@ -45,7 +56,11 @@ def tree_markup(sentence: Sentence, ranked: Sequence[tuple[float, Tree]], labell
             same = not labelled or shortened(gold.relations[m], subtypes) == shortened(relation, subtypes)
             kind = "right" if gold.heads[m] == head and same else "wrong"
         colour = {"plain": "currentColor", "right": "currentColor", "wrong": _WRONG}[kind]
-        drawn.append(_arc(centers, head, m, ground, -above[m] * _LEVEL, colour, relation if labelled else ""))
+        arc = _arc(centers, head, m, ground, -above[m] * _LEVEL, colour, relation if labelled else "")
+        if probabilities is not None:
+            title = element("title", f"probability {probabilities[m]:.3f}")
+            arc = element("g", title, arc, opacity=f"{_FAINTEST + (1 - _FAINTEST) * probabilities[m]:.3f}")
+        drawn.append(arc)
     for m, (word, tag) in enumerate(zip(sentence.words, sentence.upos, strict=True)):
         place = {"x": f"{centers[m]:.1f}", "text_anchor": "middle", "fill": "currentColor"}
         drawn.append(element("text", word, y=ground + 16, font_size=14, **place))

@@ -1,8 +1,8 @@
 """Segments of time series, such as the waves of an electrocardiogram."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
@@ -12,15 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.calibration import tempered
 from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem, LinearModuleProblem, ModuleProblem, PartialLabels
 from structsmooth.settings import PositiveInt
+from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
+from structsmooth.tasks.probabilities import Parts as Probabilities
+from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.segments.data import read_series, write_segments
+from structsmooth.tasks.segments.decoding import Decoder, Limits, Space, in_positions, in_samples, window_of
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
-from structsmooth.tasks.segments.results import Measures, segment_table, wrong_boundaries
+from structsmooth.tasks.segments.results import Measures, is_marked, segment_table, wrong_boundaries
 from structsmooth.tasks.segments.score import Parts, SegmentScore, batched
 from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments, resampled
 
@@ -29,20 +34,23 @@ Unmarked = Literal["left-out", "partial"]
 
 
 @dataclass(frozen=True)
-class FittedSegments(FittedTask):
+class FittedSegments(ProbabilisticTask):
     """A segmenter with what it knows of its training data.
 
     Args:
         task: the task.
         grammar: labels, and which segments follow each other.
         channels: number of channels of the signal.
-        longest: positions of the longest segment.
+        longest: positions of the longest segment that has a score.
+        limits: positions of the shortest and of the longest segment of each label, in which predictions keep; none in
+            models of version 0.3.
     """
 
     task: "Segments"
     grammar: Grammar
     channels: PositiveInt
     longest: PositiveInt
+    limits: Limits | None = None
 
     input_json: ClassVar[Mapping[str, str]] = {"series": "name"}
     output_json: ClassVar[tuple[str, Any]] = ("segments", tuple[Segment, ...])
@@ -55,24 +63,50 @@ class FittedSegments(FittedTask):
         found, linear = [self._resampled(series) for series in examples], self.task.layers == 1
         if self.task.unmarked == "partial" and any(series.unmarked for series in found):
             marked = [series for series in found if series.marked]
-            partial = [(self._part(series, (0, len(series.signal))), self._known(series)) for series in marked]
+            whole = [self._part(self.signal(series), (0, len(series.signal))) for series in marked]
+            partial = list(zip(whole, map(self._known, marked), strict=True))
             of_linear = LinearModuleProblem.of_partial_labels
             return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
-        labels = self.grammar.starts if self.task.has_durations else self.grammar.states
-        data = [
-            (self._part(series, stretch), torch.from_numpy(labels(series, stretch)))
-            for series in found
-            for stretch in series.marked
-        ]
+        data = list(self._labelled(found))
         if not data:
             raise ValueError("there are no marked stretches to train on")
         return (LinearModuleProblem if linear else ModuleProblem)(self.module(), data, collate=_collate)
 
     def predict(self, weights: Tensor, examples: Sequence[Series], k: int = 1) -> Predictions:
         """The k best segmentations of each series with their scores, stretches without marks included."""
-        module = self.module()
-        nn.utils.vector_to_parameters(weights, module.parameters())
+        module = self.module(weights)
         return [self._segmented(module, series, k) for series in tracked(examples, "predicting")]
+
+    def known_outputs(self, weights: Tensor, examples: Sequence[Series]) -> Iterator[tuple[Structure, Tensor]]:
+        """The sequences of states, or of segments, of marked stretches of series whose labels training data had."""
+        module, longest = self.module(weights), self.longest if self.task.has_durations else None
+        found = [self._resampled(series) for series in examples if not self.unseen_labels([series])]
+        with torch.no_grad():
+            for part, states in self._labelled(found):
+                if longest is None or max(np.diff([*np.flatnonzero(states.numpy() >= 0), len(states)])) <= longest:
+                    yield module(part), states[None]
+
+    def part_probabilities(
+        self, weights: Tensor, examples: Sequence[Series], outputs: Sequence[Sequence[Sequence[Segment]]]
+    ) -> Probabilities:
+        """The probabilities of segments with both of their ends, to the nearest position."""
+        module, step, labels = self.module(weights), self.task.step, self.grammar.labels
+        found = []
+        for series, ranked in zip(examples, outputs, strict=True):
+            decoder = self._decoder(module, series, lambda space: tempered(space, self.temperature))
+            spans = [in_positions(segments, step, labels) for segments in ranked]
+            probabilities = iter(decoder.probabilities([span for of_output in spans for span in of_output]))
+            found.append([list(islice(probabilities, len(of_output))) for of_output in spans])
+        return found
+
+    def right_parts(self, example: Series, output: Sequence[Segment]) -> list[bool | None]:
+        """Which segments are right to the nearest position; unknown where nothing is marked."""
+        step, length = self.task.step, len(example.signal)
+        gold = {*in_samples(known_segments(self._resampled(example)), step, length)}
+        return [
+            segment in gold if segment in gold or is_marked(example, (segment.start + segment.stop) // 2) else None
+            for segment in output
+        ]
 
     def measure(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> tuple[dict[str, float], str]:
         """F1 of boundaries and of segments, and the share of samples with the right label."""
@@ -99,9 +133,14 @@ class FittedSegments(FittedTask):
         for number, (series, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
             draw_series(series, ranked[0][1], self.grammar.labels, folder / f"{number:04}.png")
 
-    def show_example(self, example: Series, ranked: Sequence[tuple[float, Sequence[Segment]]]) -> Markup:
+    def show_example(
+        self,
+        example: Series,
+        ranked: Sequence[tuple[float, Sequence[Segment]]],
+        probabilities: Sequence[float] | None = None,
+    ) -> Markup:
         """The signal over bands of the segments that were found and, if they are known, of those that should be."""
-        return series_markup(example, ranked, self.grammar.labels)
+        return series_markup(example, ranked, self.grammar.labels, probabilities)
 
     def mistake(self, example: Series, output: Sequence[Segment]) -> float:
         """The number of boundaries that are missed or wrong."""
@@ -113,8 +152,7 @@ class FittedSegments(FittedTask):
 
     def show_weights(self, weights: Tensor, examples: Sequence[Series]) -> list[Block]:
         """Scores of pairs of states, and of the durations of segments if the model has them."""
-        module, names = self.module(), self.grammar.names()
-        nn.utils.vector_to_parameters(weights, module.parameters())
+        module, names = self.module(weights), self.grammar.names()
         scores = (module.transition + module.transition_mask).detach().double()
         pairs = scores.where(scores.isfinite(), torch.nan).numpy()
         blocks: list[Block] = [Matrix("Scores of pairs of states", names, names, pairs, "state", "next state")]
@@ -133,13 +171,16 @@ class FittedSegments(FittedTask):
         convolutions = sum((task.width * before + 1) * after for before, after in pairwise(sizes))
         return convolutions + states**2 + task.has_durations * self.longest * len(self.grammar.labels)
 
-    def module(self) -> SegmentScore:
-        """The score module with its first weights."""
+    def module(self, weights: Tensor | None = None) -> SegmentScore:
+        """The score module with its first weights, or with those that are given."""
         task = self.task
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(task.seed)
             sizes = (task.width, task.hidden, task.layers)
-            return SegmentScore(self.grammar, self.channels, *sizes, self.longest if task.has_durations else None)
+            module = SegmentScore(self.grammar, self.channels, *sizes, self.longest if task.has_durations else None)
+        if weights is not None:
+            nn.utils.vector_to_parameters(weights, module.parameters())
+        return module
 
     def _resampled(self, series: Series) -> Series:
         if series.signal.shape[1] != self.channels:
@@ -156,12 +197,20 @@ class FittedSegments(FittedTask):
             signal = ((signal - np.median(signal, axis=0)) / scale).astype(np.float32)
         return np.pad(signal, ((margin, margin), (0, 0)))
 
-    def _part(self, series: Series, stretch: Stretch) -> Parts:
-        """A stretch of a series, with all that the score sees, as a batch of one."""
+    def _part(self, signal: NDArray[np.float32], stretch: Stretch) -> Parts:
+        """A stretch of a signal, with all that the score sees, as a batch of one."""
         margin = self.task.layers * (self.task.width // 2)
-        seen = self.signal(series)[stretch[0] : stretch[1] + 2 * margin]
+        seen = signal[stretch[0] : stretch[1] + 2 * margin]
         lengths, begins = torch.tensor([stretch[1] - stretch[0]]), torch.tensor([stretch[0] == 0])
         return torch.from_numpy(seen[None]), lengths, begins
+
+    def _labelled(self, examples: Sequence[Series]) -> Iterator[tuple[Parts, Tensor]]:
+        """The marked stretches of series of positions, and their states."""
+        labels = self.grammar.starts if self.task.has_durations else self.grammar.states
+        for series in examples:
+            signal = self.signal(series)
+            for stretch in series.marked:
+                yield self._part(signal, stretch), torch.from_numpy(labels(series, stretch))
 
     def _known(self, series: Series) -> PartialLabels:
         """The states that each position may have, of a series with unmarked stretches."""
@@ -174,17 +223,32 @@ class FittedSegments(FittedTask):
         Several sequences of states may be the same segments: they differ in what lies before the first one. There are
         at most L + 1 such sequences, so that k (L + 1) of them are k different segmentations, if there are so many.
         """
-        resampled, step, length = self._resampled(series), self.task.step, len(series.signal)
-        with torch.no_grad():
-            structure = module(self._part(resampled, (0, len(resampled.signal))))
-            values, outputs = structure.topk(1 if k == 1 else k * (len(self.grammar.labels) + 1))
+        decoder = self._decoder(module, series, lambda space: space)
+        if k == 1:
+            ranked = [decoder.best()]
+        else:
+            values, outputs = decoder.space((0, decoder.length), True).topk(k * (len(self.grammar.labels) + 1))
+            ranked = list(zip(values[0].tolist(), outputs[0].tolist(), strict=True))
         found: dict[tuple[Segment, ...], float] = {}
-        for score, y in zip(values[0].tolist(), outputs[0].tolist(), strict=True):
+        for score, y in ranked:
             if score > -torch.inf and len(found) < k:
                 spans = self.grammar.segments(y, not self.task.has_durations)
-                segments = tuple(Segment(start * step, min(stop * step, length), label) for start, stop, label in spans)
-                found.setdefault(segments, score)
+                found.setdefault(in_samples(spans, self.task.step, len(series.signal)), score)
         return [(score, segments) for segments, score in found.items()]
+
+    def _decoder(self, module: SegmentScore, series: Series, changed: Callable[[Any], Any]) -> Decoder:
+        """What finds segments in a series, by scores that are changed before limits are applied to them."""
+        resampled, limits, has_durations = self._resampled(series), self.limits, self.task.has_durations
+        signal, length = self.signal(resampled), len(resampled.signal)
+
+        def space(stretch: Stretch, cut: bool) -> Space:
+            with torch.no_grad():
+                scored = changed(module(self._part(signal, stretch)))
+                return scored if limits is None else limits.applied(scored, cut)
+
+        longest = self.longest if has_durations else max(limits.shortest) if limits else 1
+        window = self.task.window or window_of(longest, self.grammar.size)
+        return Decoder(space, self.grammar, not has_durations, length, window)
 
 
 @dataclass(frozen=True)
@@ -205,6 +269,11 @@ class Segments(Task):
         unmarked: what becomes of stretches that nobody has marked: they are left out, or train by all segmentations
             that agree with what is marked (partial); with 1 layer, the solver convex-concave does so, too.
         any_order: whether segments may follow each other as they never do in the training data.
+        min_duration: samples of the shortest segment that is found, unless an end of its series cuts it; those of the
+            shortest of its label in the training data if not given.
+        max_duration: samples of the longest segment that is found, likewise; for semi-markov alone.
+        window: positions that are decoded at once; longer series are decoded in windows that overlap by a quarter, and
+            whose segments fit together. As many as take little memory if not given.
         tolerance: greatest distance of a boundary from the true one that counts as right, in seconds or what other unit
             of time the rate has.
         rate: samples a second of files that do not say.
@@ -219,6 +288,9 @@ class Segments(Task):
     normalize: bool = True
     unmarked: Unmarked = "left-out"
     any_order: bool = False
+    min_duration: PositiveInt | None = None
+    max_duration: PositiveInt | None = None
+    window: PositiveInt | None = None
     tolerance: float = 0.15
     rate: float = 1.0
     seed: int = field(default=0, metadata={"flag": None})
@@ -241,6 +313,8 @@ class Segments(Task):
         super().__post_init__()
         if self.width % 2 == 0:
             raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
+        if self.max_duration is not None and not self.has_durations:
+            raise ValueError("chains have no longest segment: leave max_duration out, or take the model semi-markov")
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate must be positive, got {self.rate}")
 
@@ -259,10 +333,14 @@ class Segments(Task):
         return numbers if len(numbers) == len(examples) else None
 
     def fit(self, examples: Sequence[Series]) -> FittedSegments:
-        """The segmenter, with labels, their order and the longest duration."""
+        """The segmenter, with labels, their order and their durations."""
         series = [resampled(example, self.step) for example in examples]
         grammar = Grammar.of(series, self.any_order)
-        return FittedSegments(self, grammar, series[0].signal.shape[1], longest(series))
+        least = None if self.min_duration is None else -(-self.min_duration // self.step)
+        most = None if self.max_duration is None else max(self.max_duration // self.step, 1)
+        limits = Limits.of(series, grammar.labels, least, most)
+        scored = max(longest(series), *limits.longest)
+        return FittedSegments(self, grammar, series[0].signal.shape[1], scored, limits)
 
 
 def _collate_partial(examples: list[tuple[Parts, PartialLabels]]) -> tuple[Parts, PartialLabels]:

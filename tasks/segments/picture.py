@@ -11,6 +11,8 @@ from structsmooth.tasks.segments.series import Segment, Series
 
 # Width and heights in pixels of a drawing: of the signal of a channel, and of a row of bands.
 _WIDTH, _SIGNAL, _BAND = 720, 110, 14
+# Opacity of a band of probability 0.
+_FAINTEST = 0.15
 _GOLDEN = 137.508  # degrees: successive hues are far from each other
 
 
@@ -45,9 +47,18 @@ def draw_series(series: Series, found: Sequence[Segment], labels: Sequence[str],
     figure.savefig(path, dpi=100)
 
 
-def series_markup(series: Series, ranked: Sequence[tuple[float, Sequence[Segment]]], labels: Sequence[str]) -> Markup:
-    """The signal over bands of the segments that were found and, if they are known, of the right ones; alternatives."""
+def series_markup(
+    series: Series,
+    ranked: Sequence[tuple[float, Sequence[Segment]]],
+    labels: Sequence[str],
+    probabilities: Sequence[float] | None = None,
+) -> Markup:
+    """The signal over bands of the segments that were found and, if they are known, of the right ones; alternatives.
+
+    Bands of what was found fade as probabilities fall, if these are given.
+    """
     best = ranked[0][1]
+    sure = [1.0] * len(best) if probabilities is None else probabilities
     rows = _rows(series, best)
     names = [*labels, *sorted({s.label for _, segments in rows for s in segments} - {*labels})]
     numbers = {name: number for number, name in enumerate(names)}
@@ -56,7 +67,9 @@ def series_markup(series: Series, ranked: Sequence[tuple[float, Sequence[Segment
     drawn = [_band(s, numbers[s.label], 0, bottom, scale, opacity=0.25) for s in best]
     for number, (_, segments) in enumerate(rows):
         y = bottom + number * (_BAND + 4) + 4
-        drawn += [_band(s, numbers[s.label], y, _BAND, scale) for s in segments]
+        opacities = [1.0] * len(segments) if number else [_FAINTEST + (1 - _FAINTEST) * p for p in sure]
+        bands = zip(segments, opacities, strict=True)
+        drawn += [_band(s, numbers[s.label], y, _BAND, scale, opacity) for s, opacity in bands]
         for start, stop in series.unmarked if number else ():
             drawn.append(_rectangle(start * scale, y, (stop - start) * scale, _BAND, "currentColor", 0.12))
     for number, channel in enumerate(series.signal.T):

@@ -91,10 +91,10 @@ class Measures:
             edges = ([[s.start for s in segments], [s.stop - 1 for s in segments]] for segments in (true, guessed))
             for right_edges, found_edges in zip(*edges, strict=True):
                 matched = list(_matched(right_edges, found_edges, limit))
-                counted = sum(_is_marked(series, t) for b, t in enumerate(found_edges) if b not in matched)
+                counted = sum(is_marked(series, t) for b, t in enumerate(found_edges) if b not in matched)
                 self.boundaries[name] = self.boundaries[name] + Counts(len(true), len(matched) + counted, len(matched))
             right = [s for s in guessed if any(_iou(s, other) > 0.5 for other in true)]
-            counted = sum(_is_marked(series, (s.start + s.stop) // 2) for s in guessed if s not in right)
+            counted = sum(is_marked(series, (s.start + s.stop) // 2) for s in guessed if s not in right)
             self.segments[name] = self.segments[name] + Counts(len(true), len(right) + counted, len(right))
         marked = sum(stop - start for start, stop in series.marked)
         self.samples[0] += marked - _wrong_samples(series, found)
@@ -123,7 +123,8 @@ def _iou(a: Segment, b: Segment) -> float:
     return max(common, 0) / (a.stop - a.start + b.stop - b.start - max(common, 0))
 
 
-def _is_marked(series: Series, sample: int) -> bool:
+def is_marked(series: Series, sample: int) -> bool:
+    """Whether somebody has marked what a sample is."""
     return any(start <= sample < stop for start, stop in series.marked)
 
 

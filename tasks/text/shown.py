@@ -5,9 +5,10 @@ from itertools import chain
 
 from torch import Tensor
 
-from structsmooth.markup import Markup, Matrix, Table, alternatives, confusion, element, hue, joined
+from structsmooth.markup import Block, Markup, Table, alternatives, confusion, element, hue, joined
 from structsmooth.metrics import MatchCounts
 from structsmooth.text.schemes import entities
+from structsmooth.text.scores import TagScores, entity_scores
 
 # Attributes of a tag that are shown, and differences between two taggings that are spelled out.
 _ATTRIBUTES, _DIFFERENCES = 8, 4
@@ -16,7 +17,11 @@ Tags = Sequence[str]
 
 
 def sentence_markup(
-    words: Sequence[str], gold: Tags | None, ranked: Sequence[tuple[float, Tags]], known: Tags
+    words: Sequence[str],
+    gold: Tags | None,
+    ranked: Sequence[tuple[float, Tags]],
+    known: Tags,
+    sure: Sequence[float] | None = None,
 ) -> Markup:
     """Words with their predicted tags, the right tags where these are wrong, and alternatives.
 
@@ -25,10 +30,13 @@ def sentence_markup(
         gold: the right tags; ``None`` if they are not known.
         ranked: taggings with their scores, best first.
         known: all tags; their order decides on colours.
+        sure: how probable what is found at each word is: colours fade as it falls.
     """
     found = ranked[0][1]
     types = sorted({_type(tag) for tag in known} - {""})
-    tokens = [_token(word, tag, right, types) for word, tag, right in zip(words, found, gold or found, strict=True)]
+    unknown: Sequence[float | None] = [None] * len(words)
+    columns = zip(words, found, gold or found, unknown if sure is None else sure, strict=True)
+    tokens = [_token(*column, types) for column in columns]
 
     def describe(tags: Tags) -> str:
         numbered = enumerate(zip(words, tags, found, strict=True), 1)
@@ -48,9 +56,16 @@ def scores_table(title: str, kind: str, scores: Mapping[str, MatchCounts], overa
     return Table(title, (kind, "precision", "recall", "F1", "gold", "predicted"), rows)
 
 
-def tag_confusion(gold: Sequence[Tags], found: Sequence[Tags]) -> Matrix:
-    """How many tokens of each tag got which tag."""
-    return confusion("Tokens by gold and predicted tag", chain.from_iterable(gold), chain.from_iterable(found))
+def tag_results(gold: Sequence[Tags], found: Sequence[Tags], plain: bool) -> list[Block]:
+    """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
+    if plain:
+        of_tags = TagScores.of(gold, found)
+        table = scores_table("Tokens by tag", "tag", of_tags.by_tag, of_tags.overall)
+    else:
+        of_types = entity_scores(gold, found)
+        table = scores_table("Entities by type", "type", of_types.by_type, of_types.overall)
+    flat = map(chain.from_iterable, (gold, found))
+    return [table, confusion("Tokens by gold and predicted tag", *flat)]
 
 
 def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) -> list[Table]:
@@ -76,15 +91,16 @@ def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) ->
     return [Table("Attributes with the largest weights", ("tag", "attributes"), table)]
 
 
-def _token(word: str, tag: str, right: str, types: Sequence[str]) -> Markup:
+def _token(word: str, tag: str, right: str, probability: float | None, types: Sequence[str]) -> Markup:
     kind = _type(tag)
     parts = [element("span", word)]
     if tag != "O" or right != "O":
         parts.append(element("span", tag, class_="tag"))
     if tag != right:
         parts.append(element("span", f"gold {right}", class_="gold"))
-    style = hue(types.index(kind)) if kind else None
-    return element("span", *parts, class_="token" if tag == right else "token wrong", style=style)
+    style = hue(types.index(kind), probability) if kind else None
+    title = f"probability {probability:.3f}" if kind and probability is not None else None
+    return element("span", *parts, class_="token" if tag == right else "token wrong", style=style, title=title)
 
 
 def _type(tag: str) -> str:

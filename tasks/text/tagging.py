@@ -1,11 +1,10 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import iadd
 from typing import Annotated, Any, ClassVar, Literal, TextIO
 
@@ -14,26 +13,25 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
-from structsmooth.problems import Problem, SparseChainProblem
-from structsmooth.sequences import SparseSequences
+from structsmooth.problems import Problem
 from structsmooth.settings import Interval, Positive
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, process_share
-from structsmooth.tasks.chains import transition_matrix, write_scores
-from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
+from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, process_share
+from structsmooth.tasks.chains import transition_matrix
+from structsmooth.tasks.text.answers import write_columns, written_as_read
+from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
+from structsmooth.text.findings import Contents
 from structsmooth.text.forms import Reading
+from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs, with_inputs
-from structsmooth.text.json_forms import AnnotatedCorpus
-from structsmooth.text.layouts import Universal, separator_of, write_conll
+from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import (
     DASHED,
-    FORMS,
     TYPES_ALONE,
     TagScheme,
-    entities,
-    entity_tags,
     forms_of,
     gold_by_sentence,
     gold_tag,
@@ -45,15 +43,17 @@ from structsmooth.text.schemes import (
     well_formed,
 )
 from structsmooth.text.scores import TagScores, entity_scores
-from structsmooth.text.tagger import Tagger, Tags
+from structsmooth.text.splitter import Splitter
 from structsmooth.text.templates import Templates
+from structsmooth.text.texts import TextSentence
+from structsmooth.text.universal import Universal
 
 Scheme = Literal[TagScheme, "plain"]
 """A scheme of tags of entities, or plain tags, which are taken as they are."""
 
 
 @dataclass(frozen=True)
-class FittedTagging(FittedTask):
+class FittedTagging(TaggingDistribution):
     """A tagger with the attributes, the tags, which are its states, and what it reads."""
 
     task: "Tagging"
@@ -65,17 +65,6 @@ class FittedTagging(FittedTask):
     input_json: ClassVar[Mapping[str, str]] = {"tokens": "words"}
     output_json: ClassVar[tuple[str, Any]] = ("tags", list[str])
 
-    def __post_init__(self) -> None:
-        scheme = self.task.scheme
-        if scheme is None or not self.tags or len({*self.tags}) < len(self.tags):
-            raise ValueError("a tagger needs tags, each once, and their scheme")
-        _ = self._tagger.tags.mask  # which refuses tags of another scheme
-
-    @property
-    def dim(self) -> int:
-        """Weights of attributes, of pairs of tags, and of the first and the last tag."""
-        return (self.encoder.size + len(self.tags) + 2) * len(self.tags)
-
     def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
         """Sentences of a file as :meth:`Tagging.read` reads it; files to predict may lack the tags.
 
@@ -85,6 +74,10 @@ class FittedTagging(FittedTask):
         if split == "predict":
             return self.inputs.read(path, self.tags, self.task.reading)
         return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
+
+    def read_text(self, path: str | TextIO) -> Corpus:
+        """Sentences of lines of text, whatever they look like."""
+        return self.inputs.read(path, self.tags, self.task.reading, is_text=True)
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
@@ -104,16 +97,29 @@ class FittedTagging(FittedTask):
         constrained = self.task.train_constrained
         return self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
 
-    def complete_problem(self, examples: Sequence[Sentence]) -> SparseChainProblem:
-        """The same for sentences whose tags are all known."""
-        problem = self.problem(examples)
-        if not isinstance(problem, SparseChainProblem):
-            raise ValueError(f"some tags are unknown, {self.task.unknown}")
-        return problem
-
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
-        """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain."""
-        return self._tagger.best(self._sequences(examples), weights, k)
+        """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain.
+
+        They keep to the tags that sentences allow.
+
+        Raises:
+            ValueError: a sentence that has no allowed tagging.
+        """
+        found = self._tagger.best(self._sequences(examples), weights, k, self._allowed(examples))
+        if [] in found:
+            raise ValueError(f"sentence {found.index([]) + 1} has no tagging that is well-formed and allowed")
+        return found
+
+    def restricted(self, examples: Sequence[Sentence], gazetteer: str) -> Corpus:
+        """Sentences that allow the phrases of a file to be entities of their types alone, unless they say otherwise.
+
+        Raises:
+            ValueError: a file of another form, types that the tagger does not know, or tags that are no entities.
+        """
+        if self._scheme is None:
+            raise ValueError("--gazetteer: plain tags have no entities")
+        known = Gazetteer.read(gazetteer, Splitter(self.inputs.clitics), self.task.encoding)
+        return known.restricted(Corpus.of(examples), self.tags, self._scheme)
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
         """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
@@ -138,38 +144,47 @@ class FittedTagging(FittedTask):
         return Counter(found[i] for i in numbers.tolist() if found[i] not in (*self.tags, task.unknown))
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
-        """Column file: after the columns that were read, a column for each alternative, the best one first.
-
-        Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
-        fewer possible taggings gets fewer columns.
-        """
-        separator = "\t" if any(" " in tag for tag in self.tags) else separator_of(examples)
-        for sentence, ranked in zip(examples, predictions, strict=True):
-            write_scores(ranked, stream)
-            *others, last = [tags for _, tags in ranked]
-            gold = [] if sentence.tags is None else [sentence.tags]
-            write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream, separator)
+        """Column file: after the columns that were read, a column for each alternative, the best one first."""
+        write_columns(examples, predictions, self.tags, stream)
 
     def write_answers(
         self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO
     ) -> None:
-        """As :meth:`write`; lines of JSON come back as such, with spans and how probable they are.
+        """Write predictions in the form in which the sentences came.
+
+        JSON and files of brat get spans, those of JSON with their probabilities; CoNLL-U gets another column, and so
+        does text, if training files were CoNLL-U. All else, and several alternatives of CoNLL-U, is columns.
 
         Raises:
-            ValueError: alternatives for lines of JSON, or tags that are no entities.
+            ValueError: alternatives for texts with spans, or tags that are no entities.
         """
-        if not isinstance(examples, AnnotatedCorpus):
-            self.write(examples, predictions, stream)
-            return
-        if self._scheme is None or any(len(ranked) > 1 for ranked in predictions):
-            raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
-        spans = self._tagger.spans(self._sequences(examples), weights, [ranked[0][1] for ranked in predictions])
-        stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in examples.answers(spans))
 
-    def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
+        def spans(taggings: Sequence[Sequence[str]]) -> list[list[ProbableEntity]]:
+            self.warn_if_uncalibrated()
+            return [found for (found,) in self._spans(weights, examples, [[tags] for tags in taggings])]
+
+        column = self.task.column if self.task.reads_universal else None
+        entities_of = None if self._scheme is None else spans
+        if not written_as_read(examples, predictions, stream, column, entities_of):
+            self.write(examples, predictions, stream)
+
+    def input_to_json(self, example: Sentence) -> dict[str, Any]:
+        """The tokens, and of a sentence of a text also the text and the offsets of the tokens in it."""
+        values = super().input_to_json(example)
+        if not isinstance(example, TextSentence):
+            return values
+        return {"text": example.text, **values, "offsets": [list(place) for place in example.places]}
+
+    def show_example(
+        self,
+        example: Sentence,
+        ranked: Sequence[tuple[float, list[str]]],
+        probabilities: Sequence[float] | None = None,
+    ) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""
         gold = None if example.tags is None else self._in_scheme(example)
-        return sentence_markup(example.words, gold, ranked, self.tags)
+        sure = None if probabilities is None else self._by_token(ranked[0][1], probabilities)
+        return sentence_markup(example.words, gold, ranked, self.tags, sure)
 
     def mistake(self, example: Sentence, output: list[str]) -> float:
         """Number of wrong tags, of those that are known."""
@@ -178,12 +193,7 @@ class FittedTagging(FittedTask):
 
     def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
         """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
-        gold = [self._in_scheme(sentence) for sentence in examples]
-        if self._scheme is None:
-            plain = TagScores.of(gold, outputs)
-            return [scores_table("Tokens by tag", "tag", plain.by_tag, plain.overall), tag_confusion(gold, outputs)]
-        scores = entity_scores(gold, outputs)
-        return [scores_table("Entities by type", "type", scores.by_type, scores.overall), tag_confusion(gold, outputs)]
+        return tag_results([self._in_scheme(sentence) for sentence in examples], outputs, self._scheme is None)
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
@@ -197,35 +207,6 @@ class FittedTagging(FittedTask):
         """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
         return super().from_learned(task, with_inputs(learned))
 
-    def _in_scheme(self, sentence: Sentence) -> list[str]:
-        """The tags of a sentence in the scheme of the tagger."""
-        gold = list(map(gold_tag, sentence.tokens))
-        if self.task.unknown in gold:
-            return gold
-        if self._scheme is None:
-            return gold
-        form = forms_of(self.tags)[0]
-        return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
-
-    @property
-    def _scheme(self) -> TagScheme | None:
-        """The scheme; ``None`` for plain tags."""
-        assert self.task.scheme is not None
-        return None if self.task.scheme == "plain" else self.task.scheme
-
-    @cached_property
-    def _tagger(self) -> Tagger:
-        scheme = self._scheme
-        return Tagger(Tags(self.tags, scheme, scheme is not None), self.encoder.size, self.task.transition_scale)
-
-    @property
-    def _templates(self) -> Templates:
-        return self.inputs.templates(self.task.templates)
-
-    @cached_property
-    def _sequences(self) -> LastResultCache[SparseSequences]:
-        return LastResultCache(lambda examples: self.encoder.encode(examples, self._templates))
-
 
 @dataclass(frozen=True)
 class Tagging(Task):
@@ -238,10 +219,12 @@ class Tagging(Task):
         attributes_cache: folder where the encoded training data are kept and mapped from, for data larger than memory.
         transition_scale: factor of the scores of pairs of tags; the larger it is, the less they are regularized.
         column: files are CoNLL-U, and this column has the tags, which are plain: upos, xpos, feats or deprel; or its
-            last column has tags of entities, as in misc:NER. Attributes are those of words alone.
+            last column has tags of entities, as in misc:NER. Attributes are those of words alone. In other files, the
+            number of the column of the tags.
         word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
         tag_column: the column of the tags, likewise.
         encoding: of the files, such as latin-1; UTF-8 if it is not given.
+        names: of the tags, where files of JSON have their numbers, in order and separated by commas.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
@@ -260,6 +243,7 @@ class Tagging(Task):
     word_column: int | None = None
     tag_column: int | None = None
     encoding: str | None = None
+    names: str | None = None
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
@@ -276,8 +260,9 @@ class Tagging(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = Universal(self.column)  # which refuses others
-        if self.column is not None and self.plain and self.scheme not in (None, "plain"):
+        if self.reads_universal:
+            _ = Universal(self.column)  # which refuses others
+        if self.reads_universal and self.plain and self.scheme not in (None, "plain"):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
@@ -290,7 +275,13 @@ class Tagging(Task):
     @property
     def plain(self) -> bool:
         """Whether tags are taken as they are."""
-        return self.scheme == "plain" or (self.column is not None and not self.column.startswith("misc:"))
+        plain = self.column is not None and self.reads_universal and not self.column.startswith("misc:")
+        return plain or self.scheme == "plain"
+
+    @property
+    def reads_universal(self) -> bool:
+        """Whether files are CoNLL-U: ``column`` names one of its columns."""
+        return self.column is not None and not self.column.isdecimal()
 
     @property
     @abstractmethod
@@ -299,13 +290,14 @@ class Tagging(Task):
 
     def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
         """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
+        tags = self.tag_column if self.column is None or self.reads_universal else int(self.column)
         corpus = read_corpus(
             path,
             tagged=split != "predict",
             plain=self.plain,
-            column=self.column,
+            column=self.column if self.reads_universal else None,
             unknown=self.unknown,
-            reading=self.reading,
+            reading=replace(self.reading, tag_column=tags),
             share=share,
         )
         if split != "predict" and share is None and self.scheme is None and not self.plain:
@@ -319,7 +311,11 @@ class Tagging(Task):
     @property
     def reading(self) -> Reading:
         """The columns and the encoding of files, where the user has chosen them."""
-        return Reading(self.word_column, self.tag_column, self.encoding)
+        return Reading(self.word_column, self.tag_column, self.encoding, self.names)
+
+    def summary_of(self, examples: Sequence[Sentence]) -> str:
+        """Their number, the scheme of their tags, and how often each label occurs."""
+        return str(Contents(Corpus.of(examples), self.plain, self.unknown))
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""

@@ -90,7 +90,8 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def is_stage(line: str) -> bool:
     """Whether a line says what a command is doing, or has read."""
-    return line.startswith(COMPILING) or line.endswith(" ...") or ": read as " in line
+    told = (": read as ", " words, scheme ", " words, plain tags")
+    return line.startswith(COMPILING) or line.endswith(" ...") or any(words in line for words in told)
 
 
 def assert_same_run(one: str, other: str) -> None:

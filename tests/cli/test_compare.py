@@ -103,7 +103,8 @@ def histories(out="out"):
 
 def is_stage(line):
     """Whether a line says what a command is doing, or has read."""
-    return line.startswith(COMPILING) or line.endswith(" ...") or ": read as " in line
+    told = (": read as ", " words, scheme ", " words, plain tags")
+    return line.startswith(COMPILING) or line.endswith(" ...") or any(words in line for words in told)
 
 
 def assert_same_comparison(one, other):

@@ -35,6 +35,7 @@ def test_off_a_terminal_each_stage_is_a_line(capsys):
     assert stages == [
         "reading train.txt ...",
         "train.txt: read as 2 columns, words in 1, tags in 2",
+        "train.txt: 2 sentences, 4 words, scheme BIO: PER 1",
         "finding the features and labels of 2 examples ...",
         "encoding 2 examples ...",
     ]

@@ -218,7 +218,9 @@ def test_marginals_are_those_of_the_scores(fitted):
     scores = taggings(fitted, X)
     assert ("O", "I-PER") not in scores  # not well-formed
     total = sum(map(math.exp, scores.values()))
-    for position, marginals in enumerate(fitted.predict_marginals(X)[0]):
+    with pytest.warns(UserWarning, match="a hinge has trained these scores"):
+        found = fitted.predict_marginals(X)[0]
+    for position, marginals in enumerate(found):
         for tag, probability in marginals.items():
             own = sum(math.exp(score) for tags, score in scores.items() if tags[position] == tag)
             assert probability == pytest.approx(own / total)
@@ -300,7 +302,8 @@ def test_balanced_weights_are_inverse_to_counts():
 
 def test_empty_sentences_have_no_tags(fitted):
     assert fitted.predict([[], DICTS[0], []]) == [[], TAGS[0], []]
-    assert fitted.predict_marginals([[]]) == [[]]
+    with pytest.warns(UserWarning, match="a hinge has trained these scores"):
+        assert fitted.predict_marginals([[]]) == [[]]
     assert fitted.predict([]) == []
     more = SequenceTagger(lam="1/n").fit([[], *DICTS], [[], *TAGS])
     assert np.array_equal(more.weights_, fitted.weights_)
@@ -702,6 +705,11 @@ def test_allowed_tags_are_a_constraint_of_decoding():
         ([none], "an entry for each of 3 tokens"),
         ([[{"X"}, None, None]], "no tag of the training data for token 0"),
         ([[{"I-LOC"}, None, None]], "sentence 0 has no allowed tagging"),
+        (iter([some]), "allowed must be a list with an entry for each sentence, got"),
+        (["OOO"], "allowed must be a list with a set of tags, or None, for each token, got 'OOO'"),
+        ([iter([None, None, None])], "allowed must be a list with a set of tags, or None, for each token"),
+        ([["B-PER", None, None]], "allowed must have a set of tags or None for token 0, got 'B-PER'"),
+        ([[None, iter(["O"]), None]], "allowed must have a set of tags or None for token 1"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             tagger.predict([X[0]], allowed=allowed)

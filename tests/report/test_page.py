@@ -83,6 +83,13 @@ def test_has_all_sections(made, page):
     assert len(made[1].encode()) < 5e6
 
 
+def test_tasks_with_probabilities_say_how_sure_they_are(made, page):
+    probable = made[0].name in ("ner", "chunking", "parsing", "segments")
+    assert probable == ("How sure" in page.texts) == ("expected calibration error" in page.texts)
+    assert probable == any(text.startswith("A hinge has trained these scores") for text in page.texts)
+    assert probable == ("probability 0." in made[1] or "probability 1." in made[1] or made[0].name == "segments")
+
+
 def test_loads_nothing(page):
     sources = [
         value for _, attributes in page.elements for name, value in attributes.items() if name in ("src", "href")

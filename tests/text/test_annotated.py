@@ -1,20 +1,28 @@
 """Annotated texts in the forms of several tools: what is read, what is written, and what is refused by its line."""
 
+import io
 import json
+import re
+import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structsmooth.cli import main
 from structsmooth.tasks import NER
 from structsmooth.tasks.trained import train as trained
-from structsmooth.text.annotated import Form, document_of, read_documents, write_documents
+from structsmooth.text.annotated import Form, read_documents, write_documents
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.documents import Document, Span
+from structsmooth.text.json_forms import document_of
+from structsmooth.text.probabilities import ProbableEntity
+from structsmooth.text.schemes import entities
 from structsmooth.text.splitter import Splitter
+from structsmooth.text.texts import TextCorpus, TextSentence
 
 TEXT = "Ada met Bo."
 ADA = Document(TEXT, (Span(0, 3, "PER"), Span(8, 10, "PER")))
@@ -30,6 +38,11 @@ FORMS: dict[str, Any] = {
     },
     "spaCy": {"text": TEXT, "spans": [{"start": 0, "end": 3, "label": "PER"}, {"start": 8, "end": 10, "label": "PER"}]},
     "spaCy, in Python": [TEXT, {"entities": [[0, 3, "PER"], [8, 10, "PER"]]}],
+    "spaCy, to_json": {
+        "text": TEXT,
+        "ents": [{"start": 0, "end": 3, "label": "PER"}, {"start": 8, "end": 10, "label": "PER"}],
+        "tokens": [{"start": start, "end": end} for start, end in ((0, 3), (4, 7), (8, 10), (10, 11))],
+    },
     "blanks at the ends": {"text": TEXT, "spans": [[0, 4, "PER"], [7, 10, "PER"]]},
     "Label Studio, small": {
         "text": TEXT,
@@ -53,7 +66,9 @@ FORMS: dict[str, Any] = {
 
 @pytest.mark.parametrize("value", FORMS.values(), ids=FORMS)
 def test_forms_of_json(value: Any) -> None:
-    assert document_of(value) == ADA
+    found = document_of(value)
+    assert found is not None
+    assert (found.text, found.spans) == (ADA.text, ADA.spans)
 
 
 def test_tokens_with_tags() -> None:
@@ -61,8 +76,21 @@ def test_tokens_with_tags() -> None:
     for tags in (["B-PER", "O", "B-PER"], [1, 0, 1]):
         found = document_of({"tokens": words, "ner_tags": tags}, ["O", "B-PER"])
         assert found is not None
-        assert (found.text, list(found.spans)) == ("Ada met Bo", expected)
+        assert (found.text, list(found.spans or ())) == ("Ada met Bo", expected)
     assert document_of({"text": TEXT, "spans": [], "answer": "reject"}) is None
+    assert document_of({"tokens": [], "ner_tags": []}) == Document("", (), ())
+
+
+@pytest.mark.parametrize("value", [{"spans": None}, {"label": [], "entities": None}, {"answer": "accept"}])
+def test_no_spans_are_an_annotation_in_all_readers(value: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps({"text": TEXT, **value}))
+    assert read_documents(str(path)) == [Document(TEXT)]
+    assert read_corpus(str(path))[0].tags == ["O"] * 4
+    path.write_text(json.dumps({"text": TEXT}))
+    for read in (read_documents, read_corpus):
+        with pytest.raises(ValueError, match=r"data\.jsonl:1: no annotation: expected one of the keys spans"):
+            read(str(path))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +103,13 @@ def test_tokens_with_tags() -> None:
         ({"text": TEXT, "spans": [["0", 3, "A"]]}, "a span must have a start, an end and a label"),
         ({"tokens": ["a"], "ner_tags": [1]}, "the tags are numbers: give their names in order, --names"),
         ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "a tag for each of 1 tokens"),
+        ({"tokens": ["a"], "ner_tags": [1.0]}, r"tags must be all names or all whole numbers, got 1\.0"),
+        ({"tokens": ["a"], "ner_tags": [True]}, "tags must be all names or all whole numbers, got true"),
+        ({"text": TEXT, "spans": [], "meta": "\ud800"}, r"\\ud800 is half of a character \(a lone surrogate\): take"),
+        (
+            {"text": TEXT, "spans": [], "allowed": ["O"]},
+            r"allowed must be a list with a list of tags, or null, for each",
+        ),
         ({"sentence": "a"}, "got the keys sentence"),
         (
             {"text": TEXT, "tokens": [{"start": 0, "end": 5}, {"start": 3, "end": 8}], "spans": []},
@@ -111,6 +146,34 @@ def test_offsets_survive_all_forms(tmp_path_factory: pytest.TempPathFactory, giv
     for form, name in (("jsonl", "a.jsonl"), ("brat", "a.txt")):
         write_documents(given, str(folder / name), form, [])
         assert read_documents(str(folder / name)) == given
+
+
+@settings(max_examples=3)
+@given(st.lists(documents(), min_size=20, max_size=20))
+def test_offsets_survive_training_and_prediction(
+    tmp_path_factory: pytest.TempPathFactory, given: list[Document]
+) -> None:
+    folder, stream = tmp_path_factory.mktemp("round"), io.StringIO()
+    write_documents(given, str(folder / "a.jsonl"), "jsonl", [])
+    task = NER(bits=4, rich=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tokens that are split
+        corpus = task.read(str(folder / "a.jsonl"))
+    assert isinstance(corpus, TextCorpus)
+    model = trained(task, corpus, passes=1)
+    model.save(folder / "model")
+    assert main(["predict", str(folder / "model"), str(folder / "a.jsonl"), "--output", str(folder / "b.jsonl")]) == 0
+    lines = [json.loads(line) for line in (folder / "b.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == [document.text for document in given]
+    assert all(line["text"][s["start"] : s["end"]] == s["text"] != "" for line in lines for s in line["spans"])
+    # The right tags give the spans that annotators marked.
+    answered = replace(corpus, texts=[replace(text, source="{}") for text in corpus.texts])
+    marked = [[ProbableEntity(e.start, e.end, e.type, 1.0) for e in entities(s.tags or ())] for s in corpus]
+    answered.write_spans(marked, stream)
+    found = [json.loads(line)["spans"] for line in stream.getvalue().splitlines()]
+    assert [[(s["start"], s["end"], s["label"]) for s in spans] for spans in found] == [
+        list(document.spans or ()) for document in given
+    ]
 
 
 @given(documents())
@@ -155,6 +218,98 @@ def test_lines_of_json_are_training_data(tmp_path: Path) -> None:
         read_corpus(str(path))
 
 
+def test_lists_and_folders_of_brat_are_training_data(tmp_path: Path) -> None:
+    values = [value for name, value in FORMS.items() if name != "spaCy, in Python"]
+    (tmp_path / "data.json").write_text(json.dumps(values, indent=2))
+    (tmp_path / "line.json").write_text(json.dumps(values))
+    (tmp_path / "brat").mkdir()
+    for name in ("a", "b"):
+        write_documents([ADA, Document(""), ADA], str(tmp_path / "brat" / f"{name}.txt"), "brat", [])
+    for place, form in (
+        ("data.json", "JSON, a list of texts with spans"),
+        ("line.json", "JSON, a list of texts with spans"),
+        ("brat", "texts with annotations of brat"),
+        ("brat/a.txt", "texts with annotations of brat"),
+    ):
+        corpus = NER().read(str(tmp_path / place))
+        assert corpus.form == form
+        assert {(s.text, tuple(s.tags or ())) for s in corpus if isinstance(s, TextSentence)} == {
+            (TEXT, ("B-PER", "O", "B-PER", "O") if len(s.words) == 4 else ("B-PER", "O", "B-PER")) for s in corpus
+        }
+        (second,) = read_corpus(str(tmp_path / place), share=lambda count: range(1, 2))
+        assert second.words[:3] == ["Ada", "met", "Bo"]
+    (tmp_path / "data.json").write_text(json.dumps([*values, {"text": TEXT, "label": 3}], indent=1))
+    with pytest.raises(ValueError, match=rf"data\.json: example {len(values) + 1}: expected a list of spans, got 3"):
+        NER().read(str(tmp_path / "data.json"))
+    (tmp_path / "data.json").write_text(json.dumps(values, indent=1).replace('"text"', "text", 1))
+    with pytest.raises(ValueError, match=r"data\.json:\d: expected a value of JSON in each line"):
+        NER().read(str(tmp_path / "data.json"))
+    (tmp_path / "data.json").write_text(json.dumps([{"text": TEXT, "tokens": [], "spans": [[0, 3, "PER"]]}]))
+    with pytest.raises(ValueError, match=r"data\.json: text 1: the span 'Ada' is not covered by tokens"):
+        NER().read(str(tmp_path / "data.json"))
+    with pytest.raises(ValueError, match=r"got a folder without texts \(\.txt\) and files of brat"):
+        NER().read(str(tmp_path))
+
+
+def test_names_of_tags_that_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps({"tokens": ["Ada", "met"], "ner_tags": [1, 0]}))
+    assert NER(names="O,B-PER").read(str(path))[0].tags == ["B-PER", "O"]
+    with pytest.raises(
+        ValueError, match=r"data\.jsonl:1: the tag 1 is none of the 1 that --names names, counted from 0"
+    ):
+        NER(names="O").read(str(path))
+
+
+def test_text_that_looks_like_json_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    for mark in "[{":
+        path.write_text(f"{mark} O\nAda B-PER\n")
+        assert read_documents(str(path)) == [Document.of_tags([mark, "Ada"], ["O", "B-PER"])]
+        assert read_corpus(str(path))[0].words == [mark, "Ada"]
+
+
+HOSTILE = [
+    Document("Ada met", (Span(0, 3, "first name"),)),
+    Document("Ada met", (Span(0, 3, "a\tb"),)),
+    Document("Ada met", (Span(0, 3, ""),)),
+    Document("Ada met", (Span(0, 3, "a|b=c"),)),
+    Document("-DOCSTART- x", ()),
+    Document.of_tags(["New York", "fell"], ["B-LOC", "O"]),
+    Document.of_tags(["New\tYork", "fell"], ["B-LOC", "O"]),
+    Document.of_tags(["Ada", "\ufeff"], ["B-PER", "O"]),
+    Document("\ufeffAda met", (Span(1, 4, "PER"),)),
+    Document("Ada\rmet Bo", (Span(8, 10, "PER"),)),
+    Document("Ada\r\nmet Bo", (Span(9, 11, "PER"),)),
+    Document("Ada\u2028met\x1cBo", (Span(8, 10, "PER"),)),
+    Document("# Ada met", (Span(2, 5, "PER"),)),
+    Document("1 2 3", (Span(0, 1, "N"),)),
+    Document("_ _ _ _", ()),
+    Document(" ", ()),
+]
+
+
+@pytest.mark.parametrize("document", HOSTILE, ids=map(repr, HOSTILE))
+@pytest.mark.parametrize("form", get_args(Form))
+def test_what_is_written_can_be_read(document: Document, form: Form, tmp_path: Path) -> None:
+    path = tmp_path / {"jsonl": "a.jsonl", "brat": "a.txt", "conll": "a.conll", "conllu": "a.conllu"}[form]
+    try:
+        write_documents([document], str(path), form, [])
+        refused = ""
+    except ValueError as error:
+        refused = str(error)
+    if refused:
+        assert not list(tmp_path.iterdir())
+        assert re.match("brat has|these texts cannot be written --to [b-c]", refused)
+    elif document.text.strip():
+        (found,) = read_documents(str(path), column="misc:NER" if form == "conllu" else None)
+        if form in ("jsonl", "brat"):
+            assert (found.text, found.spans) == (document.text, document.spans)
+        else:
+            split = Splitter().words
+            assert next(found.tagged(split, []))[0] == next(document.tagged(split, []))[0]
+
+
 def test_entities_begin_anew_in_each_line_and_split_tokens_are_told(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(json.dumps({"text": "Ada\nLove Bobby", "label": [[0, 8, "PER"], [9, 12, "PER"]]}) + "\n")
@@ -197,6 +352,8 @@ def test_entities_in_the_last_column_of_a_treebank(tmp_path: Path) -> None:
     assert task.fit(corpus).task.scheme == "BIO"
     (document,) = read_documents(str(path), column="misc:NER")
     assert (document.text, document.covered) == ("Ada met Bo.", ["Ada", "Bo"])
+    path.write_text(path.read_text().replace("\n3", "\n# so a sentence ends\n3"))
+    assert [d.text for d in read_documents(str(path), column="misc:NER")] == ["Ada met", "Bo."]
     with pytest.raises(
         ValueError, match="column must be upos, xpos, feats or deprel, or misc:NER for instance, got 'ner'"
     ):

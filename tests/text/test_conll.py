@@ -174,7 +174,7 @@ def test_refuses_what_would_fill_the_memory(archive: bool, tmp_path: Path, monke
     content = FOUR_COLUMNS.encode() * 20_000
     path = write(tmp_path, gzip.compress(content) if archive else content)
     assert len(read_conll(path)) == 40_000
-    monkeypatch.setattr("structsmooth.text.conll._LARGEST", 1 << 20)
+    monkeypatch.setattr("structsmooth.text.lines._LARGEST", 1 << 20)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: more than 1 MiB of text; give a part of it$"):
         read_conll(path)
 
@@ -187,7 +187,7 @@ def test_refuses_endless_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [3, 4, 7, 1000])
 def test_lines_may_span_blocks(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structsmooth.text.conll._BLOCK", block)
+    monkeypatch.setattr("structsmooth.text.lines._BLOCK", block)
     assert read_conll(write(tmp_path, "\ufeff" + FOUR_COLUMNS.replace("EU", "E\u00dc"))) == [
         Sentence(["E\u00dc", "rejects"], EU.columns, EU.tags),
         PETER,
@@ -257,7 +257,7 @@ def outcome(path: Path, share: Callable[[int], range] | None = None) -> list[Sen
 @given(content=layouts, mark=st.sampled_from([b"", b"\xef\xbb\xbf"]), block=st.sampled_from([1, 5, 1 << 18]))
 def test_shares_make_the_whole(content: bytes, mark: bytes, block: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("structsmooth.text.conll._BLOCK", block)
+        patch.setattr("structsmooth.text.lines._BLOCK", block)
         path = write(Path(folder), mark + content)
         whole = outcome(path)
         for count in (1, 2, 3):

@@ -13,10 +13,14 @@ from structsmooth.tasks import NER, Parsing
 from structsmooth.tasks.alignment.data import read_pairs
 from structsmooth.tasks.parsing.data import read_trees
 from structsmooth.tasks.trained import TrainedModel, train
-from structsmooth.text.conll import read_corpus, read_text
+from structsmooth.text.annotated import read_documents
+from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.forms import Reading
+from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs
+from structsmooth.text.lines import read_text
+from structsmooth.text.splitter import Splitter
 
 ADA = [(["Ada", "met", "Bo"], ["B-PER", "O", "B-PER"]), (["she", "left"], ["O", "O"])]
 PLAIN = "Ada B-PER\nmet O\nBo B-PER\n\nshe O\nleft O\n"
@@ -67,7 +71,7 @@ def test_encodings(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ValueError, match=r":1: byte 0xeb is not utf-8; give the encoding .* --encoding latin-1"):
             read_corpus(path)
     for given in (encoding, None) if encoding == "utf-16" else (encoding,):
-        monkeypatch.setattr("structsmooth.text.conll._BLOCK", 7)
+        monkeypatch.setattr("structsmooth.text.lines._BLOCK", 7)
         assert read_corpus(path, reading=Reading(encoding=given))[0].words == ["Zoë", "met", "Bo"]
     assert next(iter(read_text(path, encoding))) == "Zoë B-PER"
     with pytest.raises(ValueError, match=r"data\.txt:1: byte .* is not ascii"):
@@ -117,6 +121,28 @@ def test_encodings(tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatc
             "TOKEN NE-COARSE-LIT NE-FINE\nAda B-PER _\nmet O _\nBo B-PER _\n\nshe O _\nleft O _\n",
             "3 columns, words in 1, tags in 2, 3 left out, a header",
         ),
+        (
+            "1. Ada B-PER\n2. met O\n3. Bo B-PER\n\n1. she O\n2. left O\n",
+            "3 columns, words in 2, tags in 3, numbers of words in 1",
+        ),
+        ("1 Ada B-PER\n1 met O\n1 Bo B-PER\n\n2 she O\n2 left O\n", "3 columns, words in 2, tags in 3, 1 left out"),
+        (
+            "Sentence: 1\tAda\tB-PER\nSentence: 1\tmet\tO\nSentence: 1\tBo\tB-PER\n\nSentence: 2\tshe\tO\n"
+            "Sentence: 2\tleft\tO\n",
+            "3 columns, words in 2, tags in 3, 1 left out",
+        ),
+        (
+            "Sentence: 1 Ada B-PER\nSentence: 1 met O\nSentence: 1 Bo B-PER\n\nSentence: 2 she O\nSentence: 2 left O\n",
+            "4 columns, words in 3, tags in 4, 1 and 2 left out",
+        ),
+        (
+            "1-1\t0-3\tAda\tB-PER\n1-2\t4-7\tmet\tO\n1-3\t8-10\tBo\tB-PER\n\n2-1\t12-15\tshe\tO\n2-2\t16-20\tleft\tO\n",
+            "4 columns, words in 3, tags in 4, numbers of words in 1, 2 left out",
+        ),
+        (
+            "1 0 3 Ada B-PER\n2 4 7 met O\n3 8 10 Bo B-PER\n\n1 12 15 she O\n2 16 20 left O\n",
+            "5 columns, words in 4, tags in 5, numbers of words in 1, 2 and 3 left out",
+        ),
         ("B-PER\tAda\nO\tmet\nB-PER\tBo\n\nO\tshe\nO\tleft\n", "2 columns, words in 2, tags in 1"),
         ("Ada B-PER _\nmet O _\nBo B-PER _\n\nshe O _\nleft O _\n", "3 columns, words in 1, tags in 2, 3 left out"),
     ],
@@ -130,8 +156,44 @@ def test_roles_of_columns(content: str, form: str) -> None:
 @pytest.mark.parametrize("numbers", [("1", "2"), ("1 1", "1 2"), ("1-1", "1-2")])
 def test_numbers_that_begin_anew_need_blank_lines(numbers: tuple[str, str]) -> None:
     rows = f"{numbers[0]} Ada B-PER\n{numbers[1]} met O\n"
-    with pytest.raises(ValueError, match="begin anew without a blank line before them"):
+    with pytest.raises(ValueError, match="begin anew, or change, without a blank line before them"):
         read_corpus(io.StringIO(rows + rows))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "7 Ada B-PER\n7 met O\n8 she O\n8 left O\n",
+        "Sentence: 1\tAda\tB-PER\nSentence: 1\tmet\tO\nSentence: 2\tshe\tO\n",
+        "Sentence: 1 Ada B-PER\nSentence: 1 met O\nSentence: 2 she O\n",
+        "Sentence #\tWord\tTag\nSentence: 1\tAda\tB-PER\n\tmet\tO\nSentence: 2\tshe\tO\n\tleft\tO\n",  # of Kaggle
+    ],
+)
+def test_numbers_of_sentences_need_blank_lines(content: str) -> None:
+    with pytest.raises(ValueError, match="begin anew, or change, without a blank line before them: put such lines"):
+        read_corpus(io.StringIO(content))
+
+
+def test_numbers_alone_are_words() -> None:
+    assert rows(read_corpus(io.StringIO("1 O\n2 O\n3 O\n\n3 O\n3 O\n"))) == [
+        (["1", "2", "3"], ["O"] * 3),
+        (["3", "3"], ["O"] * 2),
+    ]
+
+
+def test_a_column_of_inner_entities_is_chosen() -> None:
+    content = "1\tAda\tB-PER\tO\n2\tmet\tO\tO\n3\tBo\tB-PER\tB-PART\n\n1\tshe\tO\tO\n"
+    for task in (NER(column="4"), NER(tag_column=4)):
+        corpus = task.read(io.StringIO(content))
+        assert rows(corpus) == [(["Ada", "met", "Bo"], ["O", "O", "B-PART"]), (["she"], ["O"])]
+        assert corpus.form == "4 columns, words in 2, tags in 4, numbers of words in 1, 3 left out"
+        assert not task.plain
+        assert corpus[0].columns == []
+    assert NER().read(io.StringIO(content))[0].tags == ["B-PER", "O", "B-PER"]
+    for tags in (["B-PART", "O"], ["B-PER", "O"]):  # a tagger tells them by the tags that it knows
+        found = Inputs(2, [], ["Ada"]).read(io.StringIO(content), tags)[0]
+        assert (found.words, found.columns) == (["Ada", "met", "Bo"], [])
+        assert found.tags == (["O", "O", "B-PART"] if "B-PART" in tags else ["B-PER", "O", "B-PER"])
 
 
 def test_a_title_is_wrong_and_not_the_tags_behind_it() -> None:
@@ -189,7 +251,6 @@ def test_words_in_the_place_of_chunks_are_text() -> None:
 # Other forms.
 
 FORMS = {
-    "JSON": '{\n  "text": "Ada lives in Rome."\n}\n',
     "XML or HTML": '<doc id="1">\n<s>Ada met Bo</s>\n</doc>\n',
     "CSV": "id,text\n1,Ada met Bo\n2,she left\n",
     "YAML": "version: 2\nnlu:\n- intent: greet\n  examples: |\n    - hey\n",
@@ -273,6 +334,12 @@ def test_commands_say_what_they_read(
 TREES = "# sent_id = 1\n1\tAda\tAda\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\tVERB\tVBD\t_\t0\troot\t_\t_\n\n"
 NUMBERED = "#\thttp://a\n1\tAda\tB-PER\tO\n2\tmet\tO\tO\n\n#\thttp://b\n1\tshe\tO\tO\n1.1\tso\tO\tO\n2\tleft\tO\tO\n"
 TAGS_FIRST = "B-PER\tAda\nO\tmet\n\nO\tshe\nO\tleft\n"
+TEXTS = [
+    '{"text": "Ada met Bo.", "label": [[0, 3, "PER"]], "allowed": null}\n["Bo", {"entities": [[0, 2, "PER"]]}]\n',
+    '{"tokens": ["Ada", "met"], "ner_tags": ["B-PER", "O"], "allowed": [["O"], null]}\n',
+    '[{"data": {"text": "Ada"}, "annotations": [{"result": [{"type": "labels", "value": {"start": 0, "end": 3, '
+    '"labels": ["PER"]}}]}]},\n {"text": "Bo", "tokens": [{"start": 0, "end": 2}], "spans": []}]\n',
+]
 READERS: list[tuple[Callable[[str, TrainedModel], Any], list[str]]] = [
     (lambda path, _: read_corpus(path), [PLAIN, NUMBERED, TAGS_FIRST, *FORMS.values()]),
     (lambda path, _: read_corpus(path, plain=True), [PLAIN, NUMBERED, "# a\n" + PLAIN, *FORMS.values()]),
@@ -281,6 +348,11 @@ READERS: list[tuple[Callable[[str, TrainedModel], Any], list[str]]] = [
     (lambda path, _: read_corpus(path, reading=Reading(encoding="utf-16")), [PLAIN]),
     (lambda path, model: model.task.read(path), [PLAIN, NUMBERED, "Ada met Bo\nshe left\n", TREES, *FORMS.values()]),
     (lambda path, _: read_trees(path), [TREES]),
+    (lambda path, _: read_corpus(path), TEXTS),
+    (lambda path, model: model.task.read(path), TEXTS),
+    (lambda path, _: read_documents(path), [*TEXTS, PLAIN, NUMBERED]),
+    (lambda path, _: read_documents(path, column="misc:NER"), [TREES]),
+    (lambda path, _: Gazetteer.read(path, Splitter()), ["Ada Love\tPER\nRome\tLOC\n"]),
     (lambda path, _: read_pairs(path), ["la maison ||| the house ||| 0-0 1-1\nfleur ||| flower\n"]),
 ]
 PIECES = ["B-PER", '{"', *"\n\r\t #\0\x1c\u00a0\ufeff1-[<,O_"]

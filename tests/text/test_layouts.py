@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from attributes import sentence_attributes
 
 from structsmooth.cli import main
 from structsmooth.tasks import NER, Chunking
@@ -14,7 +15,7 @@ from structsmooth.tasks.trained import TrainedModel, load, train
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.layouts import write_conll
-from structsmooth.text.templates import PLAIN, RICH, columns_of, for_columns, sentence_attributes, window
+from structsmooth.text.templates import PLAIN, RICH, columns_of, for_columns, window
 
 UNIVERSAL = """\
 # newdoc id = letters
@@ -87,6 +88,7 @@ def test_conllu_may_be_compressed_and_read_in_parts() -> None:
     [
         (UNIVERSAL.replace("1\tAda\tAda", "1\tAda"), r":18: expected a row of CoNLL-U: 10 columns.*got 9 from '1'"),
         (UNIVERSAL.replace("1\tAda", "x\tAda"), r":18: expected a row of CoNLL-U: 10 columns.*got 10 from 'x'"),
+        (UNIVERSAL.replace("1\tAda\t", "1\t\t"), ":18: column 2 is empty: fill it"),
         (UNIVERSAL.replace("PROPN", "_"), ":18: the word 'Ada' has no upos: choose another column .xpos, feats, dep"),
         ("# text = nothing\n\n", "no sentences"),
     ],
@@ -120,7 +122,13 @@ def test_commands_on_conllu(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert [json.loads(line)["outputs"][0]["tags"] for line in lines] == UPOS
     monkeypatch.setattr("sys.stdin", io.StringIO("Ada came.\n"))
     assert main(["predict", "model"]) == 0
-    assert capsys.readouterr().out == "Ada PROPN\ncame VERB\n. PUNCT\n\n"
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == ["# text = Ada came.", "1", "2", "3", ""]
+    assert [(row[1], row[3], row[9]) for row in rows[1:-1]] == [
+        ("Ada", "PROPN", "_"),
+        ("came", "VERB", "SpaceAfter=No"),
+        (".", "PUNCT", "_"),
+    ]
 
 
 # Tabs.

@@ -28,12 +28,13 @@ def test_probabilities_are_those_of_the_enumeration(scheme, constrained, seed):
     mask = transition_mask(tags, scheme)
     ends = {"start": mask.start.double(), "stop": mask.stop.double()} if constrained else {}
     chain = LinearChain(unary, transition + mask.transition.double() if constrained else transition, **ends)
-    nodes, edges = (part[0].numpy() for part in chain.marginals())
+    nodes, edges = (part.numpy() for part in chain.marginals())
     outputs = [[tags[state] for state in path] for path in product(range(len(tags)), repeat=length)]
     states = torch.tensor(list(product(range(len(tags)), repeat=length)))
     scores = torch.cat([chain.log_prob(row[None]) for row in states]).exp()
     best = [tags[state] for state in chain.max()[1][0].tolist()]
-    found = EntityProbabilities(tags).of(best, nodes, edges)
+    ((found, again),) = EntityProbabilities(tags).of([[best, best]], nodes, edges)
+    assert found == again
     assert [(e.label, e.start, e.end) for e in found] == [tuple(e) for e in entities(best)]
     for entity in found:
         key = (entity.label, entity.start, entity.end)
@@ -45,6 +46,6 @@ def test_probabilities_are_those_of_the_enumeration(scheme, constrained, seed):
 
 def test_single_tokens_at_the_ends():
     chain = LinearChain(torch.tensor([[[0.0, 1.0]]], dtype=torch.float64), torch.zeros(2, 2, dtype=torch.float64))
-    nodes, edges = (part[0].numpy() for part in chain.marginals())
-    (entity,) = EntityProbabilities(["O", "B-X"]).of(["B-X"], nodes, edges)
+    nodes, edges = (part.numpy() for part in chain.marginals())
+    (((entity,),),) = EntityProbabilities(["O", "B-X"]).of([[["B-X"]]], nodes, edges)
     assert entity.probability == pytest.approx(torch.tensor(1.0).sigmoid().item())

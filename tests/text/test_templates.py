@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from attributes import sentence_attributes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from structsmooth.text.encoders import (
     encoder_from_dict,
     hash_attribute,
 )
-from structsmooth.text.templates import PLAIN, RICH, Templates, joint, sentence_attributes, window
+from structsmooth.text.templates import PLAIN, RICH, Templates, joint, window
 
 EU = Sentence(
     words=["EU", "rejects", "U.S.-based", "calls"],

@@ -3,6 +3,7 @@
 import gzip
 import io
 import random
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from small_parsers import trees
 from small_tasks import PARSING, trained
 
 from structsmooth import BCFW, ProjectiveTree, SpanningTree, StructuralHinge, load
+from structsmooth.calibration import tempered
 from structsmooth.cli import main
 from structsmooth.problems import DifferenceProblem, arcs_of
 from structsmooth.structures.dependencies import crosses
@@ -261,6 +263,26 @@ def test_probabilities_of_heads_are_marginals(parser, projective):
     fitted.write([sentence], [ranked[:1]], stream)
     last = stream.getvalue().splitlines()[0].split("\t")[9]
     assert last == f"HeadProb={ranked[0][1].probabilities[0]:.4f}"
+
+
+def test_probabilities_are_calibrated_by_trees_that_can_be_predicted(parser):
+    weights = torch.randn(1 << 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    fitted = Parsing(labelled=False, bits=12).fit(parser.examples)
+    crossing = replace(parser.examples[0], tree=Tree((3, 4, 0, 3, 3, 3, 3)[: len(parser.examples[0])], ("x",) * 7))
+    for examples in (parser.examples, [*parser.examples, crossing]):
+        calibrated = fitted.calibrated(weights, examples)
+        batches = list(fitted.known_outputs(weights, examples))
+        assert sum(len(y) for _, y in batches) == len(parser.examples)
+        best = sum(float(tempered(trees, calibrated.temperature).log_prob(y).sum()) for trees, y in batches)
+        for factor in (0.95, 1.05):
+            other = tempered(batches[0][0], factor * calibrated.temperature).log_prob(batches[0][1])
+            assert float(other.sum()) <= best
+    outputs = calibrated.predict(weights, parser.examples)
+    found = calibrated.part_probabilities(weights, parser.examples, [[tree for _, tree in r] for r in outputs])
+    asked = replace(calibrated, task=replace(calibrated.task, probabilities=True)).predict(weights, parser.examples)
+    assert [list(ranked[0][1].probabilities) for ranked in asked] == [parts for (parts,) in found]
+    right = calibrated.right_parts(crossing, Tree((2, 4, 0, 3, 3, 3, 3)[: len(crossing)], ()))
+    assert right == [False, *[True] * (len(crossing) - 1)]
 
 
 def test_training_searches_trees_that_may_cross(tmp_path):

@@ -313,7 +313,7 @@ def test_durations_are_learned():
         examples.append(Series("s", signal.astype(np.float32), 1.0, (Segment(start, start + 9, "a"),)))
     errors = {}
     for model in ("chain", "semi-markov"):
-        task = Segments(model=model, layers=1, width=3, tolerance=0.5)
+        task = Segments(model=model, layers=1, width=3, tolerance=0.5, min_duration=1)
         trained = train(task, examples[:8], solver=BCFW(), lam=0.01, passes=40)
         errors[model] = sum(map(task.fit(examples[:8]).mistake, examples[8:], trained.predict(examples[8:])))
     assert errors["semi-markov"] == 0 < errors["chain"]

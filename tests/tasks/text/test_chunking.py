@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attributes import sentence_attributes
 from small_tasks import CHUNKS
 
 from structsmooth import BCFW
@@ -9,7 +10,6 @@ from structsmooth.costs import NormalizedHamming
 from structsmooth.files import DATA_VARIABLE
 from structsmooth.tasks import Chunking
 from structsmooth.text.corpus import Sentence
-from structsmooth.text.templates import sentence_attributes
 
 
 @pytest.fixture

@@ -1,0 +1,94 @@
+"""Fitted tasks whose outputs have exact probabilities, and so have the parts that a person would check."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
+from structsmooth.markup import Markup
+from structsmooth.messages import warn
+from structsmooth.settings import Positive
+from structsmooth.structures import Structure
+from structsmooth.tasks.base import FittedTask
+from structsmooth.tasks.json_lines import Predictions
+
+P = TypeVar("P", bound="ProbabilisticTask")
+Parts = Sequence[Sequence[Sequence[float]]]
+"""For each example, and each of its outputs, the probabilities of the parts of the output."""
+
+
+@dataclass(frozen=True)
+class ProbabilisticTask(FittedTask):
+    """A fitted task with the exact probability of each part of an output: of an entity, an arc, a segment.
+
+    It is the probability that an output of the model has this part, under the distribution of outputs whose
+    log-probabilities are the scores divided by a temperature, up to a constant.
+
+    Args:
+        temperature: fitted to development data, or 1 if a likelihood has trained the scores; ``None`` if nothing says
+            that probabilities are calibrated.
+    """
+
+    temperature: Positive | None = field(default=None, kw_only=True)
+
+    @abstractmethod
+    def known_outputs(self, weights: Tensor, examples: Sequence[Any]) -> Iterable[tuple[Structure, Tensor]]:
+        """Structures of labelled examples under scores that no temperature divides, in batches, and their labels."""
+
+    @abstractmethod
+    def part_probabilities(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Sequence[Any]]) -> Parts:
+        """The probabilities of the parts of some outputs of each example."""
+
+    @abstractmethod
+    def right_parts(self, example: Any, output: Any) -> Sequence[bool | None]:
+        """Which of these parts the label of an example has; ``None`` where that is unknown."""
+
+    def parts_to_json(self, output: Any, probabilities: Sequence[float]) -> dict[str, Any]:
+        """The probabilities of the parts of an output as plain JSON."""
+        return {"probabilities": list(probabilities)}
+
+    def show_example(
+        self, example: Any, ranked: Sequence[tuple[float, Any]], probabilities: Sequence[float] | None = None
+    ) -> Markup:
+        """As for any task; with the probabilities of the parts of the best output, by which colours fade."""
+        return super().show_example(example, ranked)
+
+    def calibrated(self: P, weights: Tensor, examples: Sequence[Any]) -> P:
+        """The same task with a temperature fitted to labelled examples that did not train the weights.
+
+        Raises:
+            ValueError: no example whose label the model can predict.
+        """
+        return replace(self, temperature=fitted_temperature(self.known_outputs(weights, examples)))
+
+    def reliability(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Any]) -> Reliability:
+        """How often parts of the outputs of labelled examples are right, by their probability."""
+        found = self.part_probabilities(weights, examples, [[output] for output in outputs])
+        pairs = [
+            pair
+            for (probabilities,), example, output in zip(found, examples, outputs, strict=True)
+            for pair in zip(probabilities, self.right_parts(example, output), strict=True)
+            if pair[1] is not None
+        ]
+        return Reliability.of([p for p, _ in pairs], [bool(right) for _, right in pairs])
+
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[Any], predictions: Predictions
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The probabilities of the parts of each output; warns if they are not calibrated."""
+        self.warn_if_uncalibrated()
+        outputs = [[output for _, output in ranked] for ranked in predictions]
+        for pairs in zip(outputs, self.part_probabilities(weights, examples, outputs), strict=True):
+            yield [self.parts_to_json(*pair) for pair in zip(*pairs, strict=True)]
+
+    def tempered(self, weights: Tensor) -> Tensor:
+        """Weights that divide scores by the temperature, where scores are linear in them."""
+        return weights / (self.temperature or 1.0)
+
+    def warn_if_uncalibrated(self) -> None:
+        """Say that probabilities are not calibrated, unless they are."""
+        if self.temperature is None:
+            warn(f"{UNCALIBRATED}: train with --calibrate and --dev, or take TrainedModel.calibrated")

@@ -1,0 +1,143 @@
+"""What a fitted tagger is: chains over the tags of sentences, and how probable taggings and their parts are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from structsmooth.sequences import SparseSequences
+from structsmooth.structures import LinearChain
+from structsmooth.tasks.base import LastResultCache, Predictions
+from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
+from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.encoders import AttributeEncoder
+from structsmooth.text.inputs import Inputs
+from structsmooth.text.probabilities import ProbableEntity
+from structsmooth.text.schemes import FORMS, Entity, TagScheme, entities, entity_tags, forms_of, gold_tag
+from structsmooth.text.tagger import Tagger, Tags
+from structsmooth.text.templates import Templates
+
+
+@dataclass(frozen=True)
+class TaggingDistribution(ProbabilisticTask):
+    """The distribution over the taggings of a sentence, with the attributes, the tags and what is read.
+
+    Parts of taggings are entities with both of their ends, or the plain tags of tokens.
+    """
+
+    task: Any
+    encoder: AttributeEncoder
+    tags: list[str]
+    inputs: Inputs
+
+    def __post_init__(self) -> None:
+        scheme = self.task.scheme
+        if scheme is None or not self.tags or len({*self.tags}) < len(self.tags):
+            raise ValueError("a tagger needs tags, each once, and their scheme")
+        _ = self._tagger.tags.mask  # which refuses tags of another scheme
+
+    @property
+    def dim(self) -> int:
+        """Weights of attributes, of pairs of tags, and of the first and the last tag."""
+        return (self.encoder.size + len(self.tags) + 2) * len(self.tags)
+
+    def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
+        """The chains of sentences whose tags are all known and among those of the training data, and their states."""
+        tagged = [(sentence, self._in_scheme(sentence)) for sentence in examples]
+        known = [(sentence, tags) for sentence, tags in tagged if {*tags} <= {*self.tags}]
+        sequences = self.encoder.encode([sentence for sentence, _ in known], self._templates)
+        return self._tagger.labelled_chains(sequences, weights, self._tagger.tags.states([tags for _, tags in known]))
+
+    def part_probabilities(
+        self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]
+    ) -> Parts:
+        """The probabilities of the parts of taggings, among those that the sentences allow."""
+        if self._scheme is not None:
+            found = self._spans(weights, examples, outputs)
+            return [[[entity.probability for entity in spans] for spans in alternatives] for alternatives in found]
+        sequences, states = self._sequences(examples), {tag: state for state, tag in enumerate(self.tags)}
+        marginals = self._tagger.marginals(sequences, self.tempered(weights), self._allowed(examples))
+        return [
+            [nodes[range(len(tags)), [states[tag] for tag in tags]].tolist() for tags in alternatives]
+            for nodes, alternatives in zip(marginals, outputs, strict=True)
+        ]
+
+    def right_parts(self, example: Sentence, output: list[str]) -> list[bool | None]:
+        """Which parts are right; unknown where the tag of the token, or a tag of the sentence, is unknown."""
+        gold, unknown = self._in_scheme(example), self.task.unknown
+        if self._scheme is None:
+            return [None if right == unknown else tag == right for tag, right in zip(output, gold, strict=True)]
+        found, right_ones = self._entities(output), None if unknown in gold else self._entities(gold)
+        return [None if right_ones is None else entity in right_ones for entity in found]
+
+    def parts_to_json(self, output: list[str], probabilities: Sequence[float]) -> dict[str, Any]:
+        """Entities as ``spans`` of tokens with label and probability, or the ``probabilities`` of plain tags."""
+        if self._scheme is None:
+            return super().parts_to_json(output, probabilities)
+        found = zip(self._entities(output), probabilities, strict=True)
+        return {"spans": [ProbableEntity(e.start, e.end, e.type, p)._asdict() for e, p in found]}
+
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The ``log_prob`` of each tagging, and its parts with their probabilities."""
+        sequences, scale = self._sequences(examples), self.temperature or 1.0
+        log_partitions = self._tagger.log_partitions(sequences, self.tempered(weights), self._allowed(examples))
+        parts = super().probabilities_to_json(weights, examples, predictions)
+        for ranked, values, log_z in zip(predictions, parts, log_partitions, strict=True):
+            yield [{"log_prob": score / scale - log_z} | row for (score, _), row in zip(ranked, values, strict=True)]
+
+    def _by_token(self, tags: Sequence[str], probabilities: Sequence[float]) -> list[float]:
+        """The probability of the part that each token belongs to; 1 outside of entities."""
+        if self._scheme is None:
+            return list(probabilities)
+        found = [1.0] * len(tags)
+        for entity, probability in zip(self._entities(tags), probabilities, strict=True):
+            found[entity.start : entity.end] = [probability] * (entity.end - entity.start)
+        return found
+
+    def _spans(
+        self, weights: Tensor, examples: Sequence[Sentence], taggings: Sequence[Sequence[Sequence[str]]]
+    ) -> list[list[list[ProbableEntity]]]:
+        """The entities of some taggings of each sentence, with their probabilities."""
+        sequences, allowed = self._sequences(examples), self._allowed(examples)
+        return self._tagger.spans(sequences, self.tempered(weights), taggings, allowed)
+
+    def _entities(self, tags: Sequence[str]) -> list[Entity]:
+        return entities(tags, forms_of(self.tags)[:1])
+
+    def _allowed(self, examples: Sequence[Sentence]) -> list[Tensor] | None:
+        """Which tags each token may have, bool [T, S] for each sentence; ``None`` if all may have all."""
+        if isinstance(examples, Corpus) and examples.allowed is None:
+            return None
+        sets = [sentence.allowed for sentence in examples]
+        return self._tagger.tags.masks(sets, list(map(len, examples))) if any(sets) else None
+
+    def _in_scheme(self, sentence: Sentence) -> list[str]:
+        """The tags of a sentence in the scheme of the tagger."""
+        gold = list(map(gold_tag, sentence.tokens))
+        if self._scheme is None or self.task.unknown in gold:
+            return gold
+        form = forms_of(self.tags)[0]
+        return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
+
+    @property
+    def _scheme(self) -> TagScheme | None:
+        """The scheme; ``None`` for plain tags."""
+        scheme: TagScheme | None = None if self.task.scheme == "plain" else self.task.scheme
+        return scheme
+
+    @cached_property
+    def _tagger(self) -> Tagger:
+        scheme = self._scheme
+        return Tagger(Tags(self.tags, scheme, scheme is not None), self.encoder.size, self.task.transition_scale)
+
+    @property
+    def _templates(self) -> Templates:
+        return self.inputs.templates(self.task.templates)
+
+    @cached_property
+    def _sequences(self) -> LastResultCache[SparseSequences]:
+        return LastResultCache(lambda examples: self.encoder.encode(examples, self._templates))

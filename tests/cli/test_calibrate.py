@@ -1,0 +1,41 @@
+"""The command ``train --calibrate``, and what the others say of probabilities."""
+
+import json
+
+import pytest
+import small_tasks
+
+from structsmooth.checkpoint import load_description
+from structsmooth.cli import main
+from structsmooth.tasks.trained import load
+
+
+def test_the_temperature_is_kept_and_used(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = small_tasks.NER.write(tmp_path, True)
+    plain = ["train", "ner", "--train", data, "--dev", data, "--passes", "2", "--bits", "6"]
+    assert main([*plain, "--out", "plain"]) == 0
+    assert main([*plain, "--out", "calibrated", "--calibrate"]) == 0
+    temperature = load_description("calibrated")["trained"]["temperature"]
+    assert load("calibrated").task.temperature == temperature > 0
+    assert load("plain").calibrated(data).task.temperature == pytest.approx(temperature)
+    for folder, warns in (("plain", True), ("calibrated", False)):
+        capsys.readouterr()
+        assert main(["predict", folder, data, "--json", "--top", "2"]) == 0
+        out, err = capsys.readouterr()
+        assert ("a hinge has trained these scores" in err) == warns
+        for line in map(json.loads, out.splitlines()):
+            assert all(output["log_prob"] <= 1e-9 for output in line["outputs"])
+            assert all(0 <= span["probability"] <= 1 for output in line["outputs"] for span in output["spans"])
+        assert main(["info", folder]) == 0
+        assert ("\ntemperature " in capsys.readouterr().out) != warns
+
+
+def test_what_cannot_be_calibrated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = small_tasks.NER.write(tmp_path, True)
+    assert main(["train", "ner", "--train", data, "--calibrate", "--passes", "1"]) == 2
+    assert "--calibrate needs development data" in capsys.readouterr().err
+    words = small_tasks.OCR.write(tmp_path, True)
+    assert main(["train", "ocr", "--train", words, "--dev", words, "--calibrate", "--passes", "1"]) == 2
+    assert "--calibrate: OCR has no probabilities" in capsys.readouterr().err
