@@ -580,6 +580,65 @@ class EnumeratedUnmatched(EnumeratedMatching):
         return pairs[:, :-1], pairs[:, -1], weights @ self._left(b, y).double()
 
 
+class EnumeratedCapacities(Enumeration):
+    """The queries of a ``Matching`` with capacities of rows, and a score of the places of rows that stay free."""
+
+    def __init__(self, weights: Tensor, sizes: Tensor, alone: Tensor, rows: Tensor, columns: Tensor) -> None:
+        self.rows, self.shape = rows, weights.shape[1:]
+        outputs = []
+        for (n, m), own, taken in zip(sizes.tolist(), rows, columns, strict=True):
+            y = all_labelings(n * m, 2).view(-1, n, m)
+            y = y[(y.sum(2) <= own[:n]).all(1) & (y.sum(1) <= taken[:m]).all(1)]
+            outputs.append(pad(y, (0, self.shape[1] - m, 0, self.shape[0] - n)))
+        self.inside = torch.arange(self.shape[0]) < sizes[:, :1], torch.arange(self.shape[1]) < sizes[:, 1:]
+        super().__init__((weights, alone), outputs)
+
+    def _free(self, b: int, y: Tensor) -> Tensor:
+        return torch.where(self.inside[0][b], self.rows[b] - y.sum(2), 0)
+
+    def _scores(self, b: int, y: Tensor) -> Tensor:
+        weights, alone = (table[b] for table in self.tables)
+        free = self._free(b, y)
+        pairs = torch.where(y > 0, weights, 0.0).sum((1, 2))
+        return pairs + torch.where(free > 0, free * torch.where(free > 0, alone, 0.0), 0.0).sum(1)
+
+    def _parts(self, b: int, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        return torch.einsum("i,ivj->vj", weights, y.double()), weights @ self._free(b, y).double()
+
+    def max_marginals(self) -> Tensor:
+        rows = []
+        for y, scores, own in zip(self.outputs, self.scores, self.inside[0], strict=True):
+            for v, j in product(*map(range, self.shape)):
+                found = scores[y[:, v, j] > 0]
+                rows.append(
+                    Labelings._largest(pad(found, (0, 1), value=-torch.inf)) if own[v] else scores.new_zeros(())
+                )
+        return torch.stack(rows).view(-1, *self.shape)
+
+
+Capacities = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # weights, sizes, scores of free places, places
+
+
+def random_capacities(
+    sizes: list[tuple[int, int]], seed: int = 0, ties: bool = False, forbidden: float = 0.0
+) -> Capacities:
+    """Matchings of rows and columns with one to three places."""
+    weights, size, alone, columns = random_unmatched(sizes, seed, ties, forbidden)
+    places = [torch.randint(1, 4, x.shape, generator=torch.Generator().manual_seed(seed)) for x in (alone, columns)]
+    return weights, size, alone, places[0], places[1]
+
+
+@st.composite
+def small_capacities(draw: st.DrawFn, ties: bool | None = None) -> Capacities:
+    """Up to three examples of at most 3 rows and 3 columns, each; some allow no output."""
+    return random_capacities(
+        draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.2, 0.6])),
+    )
+
+
 def partial_matchings(rows: int, columns: int) -> Tensor:
     """All of them, [n, rows], with -1 for rows without a partner."""
     outputs = product(range(-1, columns), repeat=rows)

@@ -24,6 +24,7 @@ from enumeration import (
     FORMS,
     EnumeratedBoxes,
     EnumeratedCandidates,
+    EnumeratedCapacities,
     EnumeratedChain,
     EnumeratedGraph,
     EnumeratedLabels,
@@ -32,6 +33,7 @@ from enumeration import (
     EnumeratedTree,
     EnumeratedUnmatched,
     random_candidates,
+    random_capacities,
     random_chains,
     random_graphs,
     random_matchings,
@@ -41,6 +43,7 @@ from enumeration import (
     random_unmatched,
     rest_positions,
     small_candidates,
+    small_capacities,
     small_chains,
     small_graphs,
     small_labels,
@@ -455,6 +458,56 @@ UNMATCHED = replace(
 )
 
 
+def capacities(size: str, seed: int = 0, **options: Any) -> Instance:
+    """The first row of the first of medium ones must have all its partners."""
+    instance = random_capacities(SIZES["matching"][size], seed=seed + 1, **options)
+    if size == "medium":
+        instance[2][0, 0] = -torch.inf
+    return instance
+
+
+def matching_with_capacities(
+    weights: Tensor,
+    sizes: Tensor,
+    alone: Tensor | None = None,
+    rows: Tensor | int = 2,
+    columns: Tensor | int = 2,
+    **options: Any,
+) -> Matching:
+    return Matching(weights, sizes, unmatched_rows=alone, row_capacities=rows, column_capacities=columns, **options)
+
+
+def first_pair(weights: Tensor) -> Tensor:
+    """The first row with the first column, and nobody else."""
+    y = torch.zeros(weights.shape, dtype=torch.int64, device=weights.device)
+    y[:, 0, 0] = 1
+    return y
+
+
+def capacities_alone(b: int, *instance: Tensor) -> tuple[Instance, tuple[Index, ...]]:
+    (weights, sizes), (pairs,) = matching_alone(b, *instance[:2])
+    alone, rows, columns = (own[b : b + 1, index] for own, index in zip(instance[2:], (pairs[0], *pairs), strict=True))
+    return (weights, sizes, alone, rows, columns), (pairs, pairs[:1])
+
+
+def used_by_capacities(*instance: Tensor) -> tuple[Tensor, ...]:
+    (pairs,) = used_by_matching(*instance[:2])
+    return pairs, pairs.any(2)
+
+
+CAPACITIES = replace(
+    UNMATCHED,
+    build=matching_with_capacities,
+    twin=EnumeratedCapacities,
+    required=5,
+    random=capacities,
+    small=lambda ties, many=False: small_capacities(ties=ties),
+    labels=first_pair,
+    used=used_by_capacities,
+    alone=capacities_alone,
+)
+
+
 # Search spaces.
 
 
@@ -546,6 +599,7 @@ MEMBERS = {
     "FactorGraph with factors": FACTORS,
     "Matching": MATCHING,
     "Matching with unmatched": UNMATCHED,
+    "Matching with capacities": CAPACITIES,
     "Subwindows": SUBWINDOWS,
     "Subwindows in Python": replace(SUBWINDOWS, build=PlainSubwindows),
     "SearchSpace": SEARCH,

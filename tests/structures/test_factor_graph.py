@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import Entropy, FactorGraph, Hamming, Max, StructuralHinge
+from structsmooth import Entropy, FactorGraph, Hamming, LinearChain, Max, StructuralHinge
 from structsmooth.factors import LocalPolytope
 from structsmooth.structures.factor_graph.layout import Layout, colors
 from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual
@@ -385,3 +385,26 @@ def test_a_search_that_is_too_large_says_what_else_to_do() -> None:
     with pytest.raises(MemoryError, match=r"more than max_sets = 3 sets.*relaxed\(\)"):
         graph.max()
     assert graph.relaxed().dual >= FactorGraph(graph.unary, graph.edges, graph.pairwise).max()[0]
+
+
+def test_a_long_path_is_a_chain() -> None:
+    """Nodes in any order, and edges of either direction."""
+    nodes, generator = 3000, torch.Generator().manual_seed(0)
+    name = torch.randperm(nodes, generator=generator)
+    unary, tables = (
+        torch.randn(1, n, 3, *rest, dtype=torch.float64, generator=generator)
+        for n, rest in ((nodes, ()), (nodes - 1, (3,)))
+    )
+    chain = LinearChain(unary, tables)
+    edges, flip = torch.stack([name[:-1], name[1:]], 1), torch.rand(nodes - 1, generator=generator) < 0.5
+    edges, tables = (
+        torch.where(flip[:, None], edges.flip(1), edges),
+        torch.where(flip[:, None, None], tables.mT, tables),
+    )
+    order = torch.randperm(nodes - 1, generator=generator)
+    graph = FactorGraph(torch.empty_like(unary).index_copy(1, name, unary), edges[order], tables[:, order])
+    value, y = graph.max()
+    assert_close(value, chain.max()[0])
+    assert torch.equal(y[:, name], chain.max()[1])
+    assert_close(graph.logsumexp(), chain.logsumexp())
+    assert_close(graph.relaxed().dual, value)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -303,3 +304,36 @@ def test_factors_are_bound_outside_compile(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     with pytest.raises(NotImplementedError, match=r"must be built outside torch\.compile"):
         best(unary)
+
+
+@pytest.mark.parametrize("factors", [(), ("budget",) * 3, ("budget", "potts", "table")], ids=len)
+def test_a_search_over_labels_finds_what_elimination_finds(factors: tuple[str, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    nodes, states = 7, 3
+    score = partial(torch.randn, dtype=torch.float64, generator=generator)
+    made = {
+        "budget": lambda scope: Budget(scope[:5], 2),
+        "potts": lambda scope: Potts(scope[:4], score(states)),
+        "table": lambda scope: Table(scope[:3], score(2, *[states] * 3)),
+    }
+    own = [made[name](torch.randperm(nodes, generator=generator)) for name in factors]
+    edges = torch.tensor([[0, 1], [4, 3], [2, 6], [5, 0]])
+    scores = score(2, nodes, states), edges, score(2, 4, states, states)
+    exact, searched = (FactorGraph(*scores, factors=own, max_table=entries) for entries in (2**18, 1))
+    (values, y), (found, outputs) = (graph.topk(9) for graph in (exact, searched))
+    assert_close(found, values)
+    assert torch.equal(outputs, y)
+
+
+def test_budgets_that_overlap_are_eliminated_by_a_search() -> None:
+    """Elimination would take tables of 10⁹ entries, and a search over counters never ends."""
+    generator = torch.Generator().manual_seed(0)
+    gain = torch.randn(1, 20, dtype=torch.float64, generator=generator)
+    scopes = [torch.randperm(20, generator=generator)[:16] for _ in range(3)]
+    unary = torch.stack([torch.zeros_like(gain), gain], 2)
+    graph = FactorGraph(unary, torch.zeros(0, 2).long(), torch.zeros(2, 2), factors=[Budget(own, 6) for own in scopes])
+    value, y = graph.max()
+    relaxation = graph.relaxed()
+    assert all(int(y[0, own].sum()) <= 6 for own in scopes)
+    assert relaxation.value <= value + 1e-9
+    assert value <= relaxation.dual + 1e-9

@@ -14,6 +14,7 @@ from oracles import K, assert_best_at_any_scale, values_and_gradients
 from refusals import Refusals, refusing
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import maximum_flow
 from structure_members import cyclic
 from torch import Tensor
 from torch.testing import assert_close
@@ -99,6 +100,29 @@ def test_larger_graphs_match_a_linear_program(seed: int) -> None:
     values = BinaryGraph(unary, edges, pairwise).max()[0]
     expected = [best_score_by_linear_program(unary[b], edges, pairwise[b]) for b in range(2)]
     assert_close(values, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_cuts_between_seeds_are_those_of_scipy(noise: float) -> None:
+    """Long paths, whose trees are cut and grow again: seeds in two corners, integer strengths."""
+    size, generator = 24, torch.Generator().manual_seed(0)
+    node = torch.arange(size**2).view(size, size)
+    edges = torch.cat(
+        [torch.stack([x.flatten(), y.flatten()], 1) for x, y in ((node[:, :-1], node[:, 1:]), (node[:-1], node[1:]))]
+    )
+    strength = torch.randint(1, 9, (len(edges),), generator=generator)
+    gain = (20 * noise * torch.randn(size, size, generator=generator)).round().long()
+    gain[:4, :4], gain[-4:, -4:] = 1000, -1000
+    gain = gain.flatten()
+    ends = torch.cat([edges, edges.flip(1), torch.stack([gain.new_full(gain.shape, size**2), node.flatten()], 1)])
+    ends = torch.cat([ends, torch.stack([node.flatten(), gain.new_full(gain.shape, size**2 + 1)], 1)])
+    capacity = torch.cat([strength, strength, gain.clamp_min(0), (-gain).clamp_min(0)])
+    network = coo_matrix((capacity.int().numpy(), ends.T.numpy()), shape=(size**2 + 2,) * 2).tocsr()
+    cut = maximum_flow(network, size**2, size**2 + 1).flow_value
+    unary = torch.stack([torch.zeros(size**2), gain.double()], 1)[None].double()
+    tables = strength.double()[:, None, None] * torch.eye(2, dtype=torch.float64)
+    value, _ = BinaryGraph(unary, edges, tables[None]).max()
+    assert value.item() == strength.sum() + gain.clamp_min(0).sum() - cut
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 import torch
 from enumeration import (
+    Capacities,
+    EnumeratedCapacities,
     EnumeratedMatching,
     EnumeratedUnmatched,
     Unmatched,
     Weights,
     random_matchings,
     random_unmatched,
+    small_capacities,
     small_matchings,
     small_unmatched,
 )
@@ -224,6 +227,69 @@ def test_no_partner_is_one_more_class_of_a_cost() -> None:
         matching.cost_augmented(y, WeightedHamming((1.0, 5.0)))
 
 
+# Capacities.
+
+
+@given(instance=small_capacities(), forced=st.booleans())
+def test_rows_with_all_their_partners_and_columns_that_are_full(instance: Capacities, forced: bool) -> None:
+    """Without scores of rows alone, and with places of columns that have scores: by enumeration of all pairs."""
+    weights, sizes, _, rows, columns = instance
+    left = weights.sum(1).nan_to_num(neginf=-0.5)
+    left[:, 0] = -torch.inf if forced else 0.5
+    options = {"row_capacities": rows, "column_capacities": columns}
+    values, _ = Matching(weights, sizes, unmatched_columns=left, **options).topk(5)
+    every = EnumeratedCapacities(weights, sizes, torch.zeros(rows.shape), rows, columns)
+    for b, (n, m) in enumerate(sizes.tolist()):
+        outputs = every.outputs[b]
+        full = (outputs.sum(2)[:, :n] == rows[b, :n]).all(1)
+        free = columns[b, :m] - outputs.sum(1)[:, :m]
+        extra = torch.where(free > 0, free * left[b, :m], 0.0).sum(1)
+        scores = torch.where(full, every.scores[b] + extra, -torch.inf).sort(descending=True).values[:5]
+        assert_close(values[b], torch.nn.functional.pad(scores, (0, 5 - len(scores)), value=-torch.inf))
+
+
+def test_columns_alone_with_capacities_have_partners_as_outputs() -> None:
+    weights = torch.randn(2, 4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values, y = Matching(weights, column_capacities=torch.tensor([3, 2])).topk(4)
+    for b in range(2):
+        outputs = [own for own in product(range(2), repeat=4) if 2 <= own.count(0) <= 3]
+        scores = torch.tensor([sum(float(weights[b, v, j]) for v, j in enumerate(own)) for own in outputs])
+        order = scores.argsort(descending=True)[:4]
+        assert_close(values[b], scores[order].double(), rtol=1e-6, atol=1e-6)
+        assert torch.equal(y[b], torch.tensor(outputs)[order])
+
+
+def test_one_place_each_is_a_matching() -> None:
+    weights, sizes = medium()
+    ones = {"row_capacities": 1, "column_capacities": torch.ones(weights.shape[2], dtype=torch.int64)}
+    values, y = Matching(weights, sizes, **ones).topk(5)
+    expected, partners = Matching(weights, sizes).topk(5)
+    assert_close(values, expected)
+    assert torch.equal(y.argmax(3), partners)
+    assert_close(Matching(weights, sizes, **ones).max_marginals(), Matching(weights, sizes).max_marginals())
+
+
+def test_hamming_counts_pairs_that_differ() -> None:
+    weights = torch.zeros(1, 2, 3)
+    for options in ({}, {"unmatched_rows": torch.zeros(1, 2)}):
+        matching = Matching(weights, row_capacities=torch.tensor([2, 1]), column_capacities=2, **options)
+        y = torch.tensor([[[1, 1, 0], [0, 0, 1]]])
+        for cost, per_pair in ((Hamming(), (1, 1)), (WeightedHamming((3.0, 5.0)), (3, 5))):
+            augmented = matching.cost_augmented(y, cost)
+            others = [[[1, 1, 0], [0, 0, 1]], [[1, 0, 1], [0, 1, 0]], [[0, 1, 1], [0, 0, 1]]]
+            for other in [*others, [[0, 0, 0], [0, 0, 0]]][: 3 + len(options)]:
+                found = torch.tensor([other])
+                expected = per_pair[0] * ((found > y).sum()) + per_pair[1] * ((found < y).sum())
+                assert augmented.score(found).item() == expected
+
+
+def test_rows_that_want_more_than_there_is_have_no_output() -> None:
+    value, _ = Matching(
+        torch.zeros(2, 2, 2), row_capacities=torch.tensor([[2, 1], [2, 2]]), column_capacities=[2, 1]
+    ).max()
+    assert value.tolist() == [0.0, -INF]
+
+
 # What must not matter.
 
 
@@ -365,6 +431,26 @@ CASES: Refusals = {
         lambda: matching(sizes=torch.tensor([[3, 4], [2, -1]]), unmatched_rows=torch.zeros(B, N)),
         ValueError,
         r"sizes must be rows and columns, at least 0, .* got \[2, -1\] at example 1",
+    ),
+    "capacities of another shape": (
+        lambda: matching(row_capacities=torch.ones(4).long()),
+        ValueError,
+        r"row_capacities must have shape \[B, N\] = \(2, 3\), \[N\] or one for all, got \(4,\)",
+    ),
+    "capacities that are floats": (
+        lambda: matching(column_capacities=torch.ones(4)),
+        TypeError,
+        "column_capacities must be integers",
+    ),
+    "capacities below zero": (
+        lambda: matching(column_capacities=[1, -2, 1, 1]),
+        ValueError,
+        "column_capacities must be at least 0, got -2",
+    ),
+    "labels that are no pairs": (
+        lambda: matching(row_capacities=1).score(labels()),
+        ValueError,
+        r"y must have shape \[B, N, M\] = \(2, 3, 4\)",
     ),
     "partner -1 where rows must have one": (
         lambda: matching().score(labels([0, -1, 2], [0, 1, 0])),

@@ -86,7 +86,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         uniform = torch.full((2, 3, 4), 0.4, dtype=torch.float64)
         constants = unary.detach(), pairwise.detach(), edges, *masks
         cases |= {
-            f"factor_graph top_k of {name}": (factor_graph.top_k, (*inputs, 3, 2**18, 1000)),
+            f"factor_graph top_k of {name}": (factor_graph.top_k, (*inputs, 3, 2**18, 1000, 4)),
             f"factor_graph marginals of {name}": (factor_graph._marginals, (*inputs, 2**18)),
             f"factor_graph max_marginals of {name}": (factor_graph.max_marginals, (*inputs, 2**18)),
             f"factor_graph sample of {name}": (factor_graph.sample, (*constants, uniform, 2**18)),

@@ -11,13 +11,13 @@ from torch import Tensor
 from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.elimination import Edges
-from structsmooth.structures.factor_graph.layout import Layout
+from structsmooth.structures.factor_graph.layout import Layout, forest, turned
 from structsmooth.structures.factor_graph.min_fill import Scope
 from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.search import SearchSpace
 
-# Sweeps of message passing for the bounds of a search.
-_SWEEPS = 300
+# Sweeps of message passing for the bounds of a search: few, where nodes are eliminated exactly.
+_SWEEPS, _FEW_SWEEPS = 300, 30
 _TOLERANCE = 1e-9
 
 
@@ -27,37 +27,40 @@ class Outputs(NamedTuple):
     example: int
     labels: tuple[int, ...]
     allowed: tuple[int, ...]
+    bounds: tuple[float, ...]  # for each state of the next variable; that of the output itself if there is none
 
 
 class _Reparameterized(NamedTuple):
-    """Scores of an example whose maxima sum to a small bound, with variables in the order of the search."""
+    """Scores of an example whose maxima sum to a small bound; variables come first, in the order of the search."""
 
-    order: list[int]  # the place of each node in the search
-    node: Any  # [N, S]
-    later: list[list[tuple[int, Any]]]  # for each variable, those decided later that share an edge, and its table
-    rest: Any  # [N + 1], what edges between undecided variables can give, by the place of the first of their ends
+    rank: list[int]  # the place of each variable in the search
+    arrays: tuple[Any, ...]  # what compiled loops take: see :func:`compiled.bounds_of_states`
 
 
 class Searched(SearchSpace[Outputs]):
     """Examples that share their graph, whose exact outputs are found by a search.
 
     The bound of a set is that of a reparameterization whose bound for all outputs is small. Variables come in the order
-    in which they are uncertain, for the search to end soon once these are decided.
+    in which they are uncertain, for the search to end soon once these are decided. Nodes that are no variables, the
+    auxiliary ones of factors, form a forest, and take their best states by dynamic programming.
 
     Args:
         unary: [B, N, S], float64 on the CPU.
         pairwise: [B, E, S, S].
         nodes: the nodes that the examples have.
         edges: pairs (a, b) of nodes for the E edges; ``None`` for an edge that they do not have.
+        variables: how many of the first of the N nodes are searched over.
         max_sets: largest number of sets of outputs that may be queued at a time.
     """
 
     potential_names = ("unary", "pairwise")
 
-    def __init__(self, unary: Tensor, pairwise: Tensor, *, nodes: Scope, edges: Edges, max_sets: int) -> None:
+    def __init__(
+        self, unary: Tensor, pairwise: Tensor, *, nodes: Scope, edges: Edges, variables: int, max_sets: int
+    ) -> None:
         self.unary, self.pairwise, self.nodes, self.edges = unary, pairwise, list(nodes), edges
         super().__init__(validate_args=False, max_sets=max_sets)
-        self._states = tuple(range(unary.shape[2]))
+        self._count = sum(v < variables for v in nodes)
 
     @cached_property
     def _examples(self) -> list[_Reparameterized]:
@@ -65,7 +68,7 @@ class Searched(SearchSpace[Outputs]):
         kept = [e for e, edge in enumerate(self.edges) if edge]
         pairs = torch.tensor([[position[v] for v in edge] for edge in self.edges if edge]).view(-1, 2)
         rows = zip(self.unary[:, self.nodes], self.pairwise[:, kept], strict=True)
-        return [_ordered(unary, pairwise, pairs) for unary, pairwise in rows]
+        return [_ordered(unary, pairwise, pairs, self._count) for unary, pairwise in rows]
 
     def score(self, y: Tensor) -> Tensor:
         """Not needed: scores are bounds of single outputs."""
@@ -88,12 +91,12 @@ class Searched(SearchSpace[Outputs]):
                 found = list(islice(self.best_first(b), k))
             except MemoryError as error:
                 raise MemoryError(
-                    f"the search of a graph of {len(self.nodes)} nodes would hold more than max_sets = "
+                    f"the search of a graph of {self._count} nodes would hold more than max_sets = "
                     f"{self.max_sets:,} sets at a time: take relaxed(), which gives a labeling and a bound, or raise "
                     "max_sets or max_table"
                 ) from error
             for slot, (value, labels) in enumerate(found):
-                values[b, slot], y[b, slot, self.nodes] = value, torch.tensor(labels)
+                values[b, slot], y[b, slot, self.nodes] = value, self._completed(b, labels)
         return values, y
 
     def _no_oracle(self, oracle: str) -> NotImplementedError:
@@ -104,74 +107,83 @@ class Searched(SearchSpace[Outputs]):
         )
 
     def initial(self, example: int) -> Outputs:
-        """All outputs of an example: no variable is decided."""
-        return self._outputs_with(example, (), self._states)
+        """No variable decided."""
+        return self._decided(example, ())
 
     def split(self, subset: Outputs) -> tuple[Outputs, Outputs]:
         """The next variable in the best of its states, or in another."""
-        scores = self._scores_given(subset)[len(subset.labels)]
-        best = max(subset.allowed, key=lambda s: (scores[s], -s))
+        best = max(subset.allowed, key=lambda s: (subset.bounds[s], -s))
         others = tuple(s for s in subset.allowed if s != best)
-        decided = self._outputs_with(subset.example, (*subset.labels, best), self._states)
-        return decided, self._outputs_with(subset.example, subset.labels, others)
+        decided = self._decided(subset.example, (*subset.labels, best))
+        if len(others) == 1:
+            return decided, self._decided(subset.example, (*subset.labels, *others))
+        return decided, subset._replace(allowed=others)
 
     def upper_bound(self, subset: Outputs) -> float:
         """Scores of what is decided, and the best of every other part by itself."""
-        count = len(subset.labels)
-        given = self._scores_given(subset)
-        total = sum(float(given[v, label]) for v, label in enumerate(subset.labels))
-        if count < len(given):
-            total += float(given[count, list(subset.allowed)].max()) + float(given[count + 1 :].max(1).sum())
-        return total + float(self._examples[subset.example].rest[count])
+        return max([subset.bounds[s] for s in subset.allowed], default=-np.inf)
 
     def is_singleton(self, subset: Outputs) -> bool:
         """Whether all variables are decided."""
-        return len(subset.labels) == len(self.nodes)
+        return len(subset.labels) == self._count
 
     def lowest(self, subset: Outputs) -> tuple[int, ...]:
         """The decided labels, followed by the lowest."""
-        labels = (*subset.labels, *subset.allowed[:1], *(0 for _ in self.nodes))
-        return tuple(labels[place] for place in self._examples[subset.example].order)
+        labels = (*subset.labels, *subset.allowed[:1], *[0] * self._count)
+        return tuple(labels[place] for place in self._examples[subset.example].rank)
 
-    def _outputs_with(self, example: int, labels: tuple[int, ...], allowed: tuple[int, ...]) -> Outputs:
-        """The set of these outputs; a variable with one state left is decided."""
-        while len(allowed) == 1 and len(labels) < len(self.nodes):
-            labels, allowed = (*labels, *allowed), self._states
-        return Outputs(example, labels, allowed)
+    def _decided(self, example: int, labels: tuple[int, ...]) -> Outputs:
+        """The set of outputs with these first labels, and those that leave no choice."""
+        from structsmooth.structures.factor_graph import compiled
 
-    def _scores_given(self, subset: Outputs) -> Any:
-        """Scores of all variables with those of their edges to decided ones, each counted at its later end."""
-        example = self._examples[subset.example]
-        given = example.node.copy()
-        for v, label in enumerate(subset.labels):
-            for other, table in example.later[v]:
-                given[other] += table[label]
-        return given
+        while True:
+            bounds = np.full(self.unary.shape[2] if len(labels) < self._count else 1, -np.inf)
+            given = np.array([*labels, *[-1] * (self._count - len(labels))], dtype=np.int64)
+            compiled.bounds_of_states(*self._examples[example].arrays, given, len(labels), bounds)
+            allowed = tuple(np.flatnonzero(bounds > -np.inf).tolist())
+            if len(allowed) != 1 or len(labels) == self._count:
+                return Outputs(example, labels, allowed, tuple(bounds.tolist()))
+            labels = (*labels, *allowed)
+
+    def _completed(self, example: int, labels: tuple[int, ...]) -> Tensor:
+        """The states of all nodes, for labels of the variables."""
+        from structsmooth.structures.factor_graph import compiled
+
+        found = self._examples[example]
+        given = np.empty(len(self.nodes), dtype=np.int64)
+        given[found.rank] = labels
+        compiled.complete(*found.arrays, self._count, given)
+        return torch.from_numpy(np.concatenate([given[found.rank], given[self._count :]]))
 
 
-def _ordered(unary: Tensor, pairwise: Tensor, pairs: Tensor) -> _Reparameterized:
-    """The example of scores [N, S] and [E, S, S] at the edges ``pairs`` [E, 2]."""
-    node, edge = _reparameterized(unary, pairwise, pairs)
-    margins = node.topk(min(2, node.shape[1])).values
+def _ordered(unary: Tensor, pairwise: Tensor, pairs: Tensor, variables: int) -> _Reparameterized:
+    """The example of scores [N, S] and [E, S, S] at the edges ``pairs`` [E, 2]; the first nodes are the variables."""
+    node, edge = _reparameterized(unary, pairwise, pairs, _SWEEPS if variables == len(unary) else _FEW_SWEEPS)
+    margins = node[:variables].topk(min(2, node.shape[1])).values
     order = (margins[:, 0] - margins[:, -1]).argsort(stable=True)
-    rank = order.argsort()
-    first, second = rank[pairs].unbind(-1)
-    # Tables by the end that is decided first.
-    turned = torch.where((first > second)[:, None, None], edge.transpose(1, 2), edge).numpy()
-    ends = torch.stack([torch.minimum(first, second), torch.maximum(first, second)], -1).tolist()
-    later: list[list[tuple[int, Any]]] = [[] for _ in unary]
-    for (a, b), table in zip(ends, turned, strict=True):
-        later[a].append((b, table))
-    best = np.array([sum(float(table.max()) for _, table in tables) for tables in later])
-    return _Reparameterized(rank.tolist(), node[order].numpy(), later, np.append(np.cumsum(best[::-1])[::-1], 0.0))
+    place = torch.cat([order.argsort(), torch.arange(variables, len(node))])
+    ends = place[pairs]
+    # Edges of variables come first, then those of variables with others, and the forest of others from its leaves.
+    kind = (ends >= variables).sum(1)
+    rest = kind == 2
+    trees = forest(Layout(ends.unsqueeze(0), torch.ones(1, len(node), dtype=torch.bool), rest.unsqueeze(0)))
+    # A child, or else the variable, becomes the first end.
+    flips = torch.where(rest, ~trees.flipped[0], ends[:, 0] > ends[:, 1])
+    order_of_edges = torch.cat([*((kind == k).nonzero()[:, 0] for k in (0, 1)), trees.order[0][trees.order[0] >= 0]])
+    edge = turned(edge.unsqueeze(0), flips.unsqueeze(0))[0][order_of_edges].contiguous()
+    ends = torch.where(flips.unsqueeze(1), ends.flip(1), ends)[order_of_edges].contiguous()
+    node = node[place.argsort()].contiguous()
+    roots = trees.parents[0] < 0
+    arrays = (node, edge, ends, edge.amax(1), roots)
+    return _Reparameterized(place[:variables].tolist(), tuple(tensor.numpy() for tensor in arrays))
 
 
-def _reparameterized(unary: Tensor, pairwise: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+def _reparameterized(unary: Tensor, pairwise: Tensor, pairs: Tensor, sweeps: int) -> tuple[Tensor, Tensor]:
     """Scores [N, S] and [E, S, S] with the same sums, whose maxima sum to a small bound."""
     nodes, edges = (torch.ones(1, len(rows), dtype=torch.bool) for rows in (unary, pairs))
     layout = Layout(pairs.unsqueeze(0), nodes, edges)
     scores = unary.unsqueeze(0), pairwise.unsqueeze(0)
     finite, _ = with_penalties(*scores, layout)
-    deltas = roof_duality.solve(finite)[1] if unary.shape[1] == 2 else solve(finite, _TOLERANCE, _SWEEPS).deltas
+    deltas = roof_duality.solve(finite)[1] if unary.shape[1] == 2 else solve(finite, _TOLERANCE, sweeps).deltas
     node, edge = RelaxationDual(*scores, layout).reparameterized(deltas)
     return node[0], edge[0]

@@ -183,3 +183,133 @@ def batch_improvements(unary, pairwise, edges, edge_mask, order, nodes, y, sweep
                     y[b, v], changed = best, True
             if not changed:
                 break
+
+
+@entry_point
+def batch_forests(edges, edge_mask, is_forest, parents, above, below, flipped, order, begin, end):
+    """Forests of examples ``begin`` to ``end``: leaves are removed with their edges, round by round.
+
+    The nodes that become leaves in a round are those of the next. Of two leaves that are joined, the one of the lower
+    index becomes the root. An edge that is left is on a cycle, or between two.
+    """
+    nodes = parents.shape[1]
+    degree, last_edge = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    leaves, rounds = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    for b in range(begin, end):
+        degree[:] = 0
+        last_edge[:] = 0
+        count, found, removed = 0, 0, 0
+        for e in range(edges.shape[1]):
+            if edge_mask[b, e]:
+                count += 1
+                for v in edges[b, e]:
+                    degree[v] += 1
+                    last_edge[v] ^= e  # once a node has a single edge, its number is what remains
+        for v in range(nodes):
+            if degree[v] == 1:
+                leaves[found], rounds[v] = v, 0
+                found += 1
+        taken = 0
+        while taken < found:
+            v = leaves[taken]
+            taken += 1
+            e = last_edge[v]
+            flip = edges[b, e, 0] == v
+            parent = edges[b, e, 1] if flip else edges[b, e, 0]
+            if degree[v] == 0 or (degree[parent] == 1 and rounds[parent] == rounds[v] and v < parent):
+                continue  # a root, or one as soon as the other leaf has been removed
+            parents[b, v], above[b, v], below[b, e], flipped[b, e], order[b, removed] = parent, e, v, flip, e
+            removed += 1
+            degree[v] = 0
+            degree[parent] -= 1
+            last_edge[parent] ^= e
+            if degree[parent] == 1:
+                leaves[found], rounds[parent] = parent, rounds[v] + 1
+                found += 1
+        is_forest[b] = removed == count
+
+
+@entry_point
+def batch_branches(unary, pairwise, edges, flipped, order, deltas, begin, end):
+    """Messages ``deltas`` [B, E, 2, S] of forests, from the leaves: each branch gives all that it has to its parent."""
+    states = unary.shape[2]
+    for b in range(begin, end):
+        inside = unary[b].copy()
+        for e in order[b]:
+            if e < 0:
+                break
+            child = 0 if flipped[b, e] else 1
+            v, parent = edges[b, e, child], edges[b, e, 1 - child]
+            for s in range(states):
+                deltas[b, e, child, s] = -inside[v, s]
+                best = -np.inf
+                for r in range(states):
+                    best = max(best, (pairwise[b, e, s, r] if child else pairwise[b, e, r, s]) + inside[v, r])
+                deltas[b, e, 1 - child, s] = best
+            inside[parent] += deltas[b, e, 1 - child]
+
+
+@compiled
+def _with_labels(node, edge, ends, best, roots, labels, inside):
+    """Bound of the scores of a graph whose first nodes, the variables, have ``labels``, or -1 where not decided.
+
+    ``edge`` [E, S, S] are the tables of ``ends`` [E, 2]: first those of variables, then those of a variable and another
+    node, then those from children to parents among the others, from the leaves to the ``roots`` [N]. ``best`` [E, S]
+    are their maxima over the states of the first end. ``inside`` [N, S] becomes what each node and all below it can
+    give, by its state.
+    """
+    variables, states = labels.shape[0], node.shape[1]
+    total = 0.0
+    inside[:] = node
+    for e in range(edge.shape[0]):
+        a, b = ends[e]
+        first, second = labels[a] if a < variables else -1, labels[b] if b < variables else -1
+        if a >= variables:
+            for s in range(states):
+                largest = -np.inf
+                for r in range(states):
+                    largest = max(largest, edge[e, r, s] + inside[a, r])
+                inside[b, s] += largest
+        elif first >= 0 and second >= 0:
+            total += edge[e, first, second]
+        elif first >= 0:
+            inside[b] += edge[e, first]
+        elif second >= 0:
+            inside[a] += edge[e, :, second]
+        elif b < variables:
+            total += best[e].max()
+        else:
+            inside[b] += best[e]
+    for v in range(node.shape[0]):
+        if v < variables and labels[v] >= 0:
+            total += node[v, labels[v]]
+        elif v < variables or roots[v]:
+            total += inside[v].max()
+    return total
+
+
+@entry_point
+def bounds_of_states(node, edge, ends, best, roots, labels, variable, bounds):
+    """Bounds [S] of the outputs with these labels, for each state of ``variable``; [1] if all are decided."""
+    inside = np.empty_like(node)
+    if variable == labels.shape[0]:
+        bounds[0] = _with_labels(node, edge, ends, best, roots, labels, inside)
+        return
+    for s in range(node.shape[1]):
+        if node[variable, s] > -np.inf:
+            labels[variable] = s
+            bounds[s] = _with_labels(node, edge, ends, best, roots, labels, inside)
+
+
+@entry_point
+def complete(node, edge, ends, best, roots, variables, labels):
+    """Best labels [N] of the nodes after the first ``variables``, which have some."""
+    inside = np.empty_like(node)
+    _with_labels(node, edge, ends, best, roots, labels[:variables], inside)
+    for v in range(variables, node.shape[0]):
+        if roots[v]:
+            labels[v] = np.argmax(inside[v])
+    for e in range(edge.shape[0] - 1, -1, -1):
+        a, b = ends[e]
+        if a >= variables:
+            labels[a] = np.argmax(edge[e, :, labels[b]] + inside[a])

@@ -28,6 +28,7 @@ class Limits(NamedTuple):
 
     max_table: int
     max_sets: int
+    variables: int  # how many of the first nodes a search decides
 
 
 class Group(NamedTuple):
@@ -100,7 +101,7 @@ def _by_size(nodes: Scope, edges: Edges, sizes: tuple[int, ...], limits: Limits)
     """Elimination where its largest table is small enough, search elsewhere."""
     if min_fill_order(nodes, edges, sizes, limits.max_table):
         return partial(Eliminated, plan=Elimination(nodes, edges, sizes))
-    return partial(Searched, nodes=nodes, edges=edges, max_sets=limits.max_sets)
+    return partial(Searched, nodes=nodes, edges=edges, variables=limits.variables, max_sets=limits.max_sets)
 
 
 class Exact(NamedTuple):

@@ -172,8 +172,9 @@ class FactorGraph(Structure):
             MemoryError: a search exceeds ``max_sets``; :meth:`relaxed` gives a labeling and a bound.
         """
         k = check_k(k)
-        values, y = operators.top_k(*self._expanded, k, self.max_table, self.max_sets)
-        return self.with_gradients(values, y[..., : self.unary.shape[1]])
+        nodes = self.unary.shape[1]
+        values, y = operators.top_k(*self._expanded, k, self.max_table, self.max_sets, nodes)
+        return self.with_gradients(values, y[..., :nodes])
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable.

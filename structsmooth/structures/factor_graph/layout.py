@@ -1,12 +1,12 @@
 """Nodes and edges of the graphs of a batch, without scores, and what follows from them."""
 
-from itertools import count
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
+from structsmooth.structures.operators import cpu_loop
 
 # Nodes of an example, and the ends of its edges.
 Graph = tuple[tuple[int, ...], tuple[tuple[int, int] | None, ...]]
@@ -70,33 +70,39 @@ class Forest(NamedTuple):
     above: Tensor  # [B, N], the edge to the parent; 0 where there is none
     below: Tensor  # [B, E], the end of each edge that is the child
     flipped: Tensor  # [B, E], whether that is its first end
-    round: Tensor  # [B, E], when the edge was removed, from 0; -1 for an edge that was not
+    order: Tensor  # [B, E], edges from the leaves to the roots; -1 at the end, after those that there are
+
+
+def _checked_ends(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """Edges that a compiled loop may read."""
+    ends = torch.where(edge_mask.unsqueeze(-1), edges, 0)
+    if ends.numel() and not 0 <= int(ends.min()) <= int(ends.max()) < nodes:
+        raise IndexError(f"edges must hold nodes from 0 to {nodes - 1}, got {int(ends.min())} to {int(ends.max())}")
+    return ends, edge_mask
+
+
+@cpu_loop(
+    "factor_graph_forest",
+    "factor_graph.compiled:batch_forests",
+    lambda edges, *_: 10 * edges.numel(),
+    inputs=_checked_ends,
+)
+def _forest(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The fields of :class:`Forest`."""
+    of_nodes, of_edges = (len(edges), nodes), edge_mask.shape
+    return (
+        edge_mask.new_zeros(len(edges)),
+        edges.new_full(of_nodes, -1),
+        edges.new_zeros(of_nodes),
+        edges.new_zeros(of_edges),
+        edge_mask.new_zeros(of_edges),
+        edges.new_full(of_edges, -1),
+    )
 
 
 def forest(layout: Layout) -> Forest:
     """Parents of nodes, by removing leaves and their edges, round by round, until no edge or no leaf is left."""
-    (batch, nodes), device = layout.node_mask.shape, layout.edges.device
-    a, b = torch.where(layout.edge_mask.unsqueeze(-1), layout.edges, 0).unbind(-1)
-    alive = layout.edge_mask
-    below, flipped, rounds = b, torch.zeros_like(alive), torch.full_like(b, -1)
-    for round_ in count():
-        degrees = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
-        for ends in (a, b):
-            degrees = degrees.scatter_add(1, ends, alive.long())
-        first, second = (alive & (degrees.gather(1, ends) == 1) for ends in (a, b))
-        removed = first | second
-        if not bool(removed.any()):
-            break
-        # Of two leaves that are joined, the one of the lower index becomes the root.
-        from_first = first & ~(second & (a < b))
-        below, flipped = torch.where(removed & from_first, a, below), flipped | (removed & from_first)
-        rounds = torch.where(removed, round_, rounds)
-        alive = alive & ~removed
-    parents, above = (torch.full((batch, nodes + 1), fill, device=device) for fill in (-1, 0))
-    child = torch.where(layout.edge_mask, below, nodes)  # edges that do not exist write behind the last node
-    parents = parents.scatter(1, child, torch.where(flipped, b, a))[:, :-1]
-    above = above.scatter(1, child, torch.arange(a.shape[1], device=device).expand_as(a))[:, :-1]
-    return Forest(~alive.any(1), parents, above, below, flipped, rounds)
+    return Forest(*_forest(layout.edges, layout.edge_mask, layout.node_mask.shape[1]))
 
 
 def colors(layout: Layout) -> Tensor:

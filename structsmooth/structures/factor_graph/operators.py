@@ -28,11 +28,12 @@ from structsmooth.structures.operators import (
 )
 
 
-def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1) -> Exact:
+def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1, variables: int = 0) -> Exact:
     """The examples of a batch on the CPU, in float64, grouped by how they are solved."""
     expanded = Expanded(*on_cpu(*graph))
     unary, pairwise, layout = expanded.in_float64()
-    return Exact((unary, pairwise), layout, groups(layout, sizes_of(expanded.unary), Limits(max_table, max_sets)))
+    limits = Limits(max_table, max_sets, variables)
+    return Exact((unary, pairwise), layout, groups(layout, sizes_of(expanded.unary), limits))
 
 
 def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
@@ -55,9 +56,10 @@ def top_k(
     k: int,
     max_table: int,
     max_sets: int,
+    variables: int,
 ) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N], without gradient."""
-    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table, max_sets)
+    """Values [B, k] and outputs [B, k, N], without gradient; the first ``variables`` nodes decide over the others."""
+    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table, max_sets, variables)
     found, y = exact.solved(lambda structure, _: structure.topk(k))
     # A value has the roundings of its labels alone, whatever found them.
     scores = torch.stack([score(*exact.scores, exact.layout, labels) for labels in y.unbind(1)], 1)

@@ -10,8 +10,9 @@ from torch import Tensor
 from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.exact import Forests
-from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, turned, where_rows
+from structsmooth.structures.factor_graph.layout import Layout, forest, where_rows
 from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual, Search, with_penalties
+from structsmooth.structures.operators import cpu_loop
 
 RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
 
@@ -204,26 +205,20 @@ def _by_tree(problem: RelaxationDual) -> Solution:
     """The optimum of forests by dynamic programming: one of the outputs attains it."""
     as_forest = forest(problem.layout)
     _, y = Forests(problem.unary, problem.pairwise, problem.layout, as_forest).max()
-    return problem.vertex(y), forest_messages(problem, as_forest)
+    return problem.vertex(y), _branches(
+        problem.unary, problem.pairwise, problem.ends, as_forest.flipped, as_forest.order
+    )
 
 
-def forest_messages(problem: RelaxationDual, as_forest: Forest) -> Tensor:
-    """Optimal messages of forests: from the leaves to the roots, each branch gives all that it has to its parent."""
-    deltas, inside = problem.zero(), problem.unary
-    first, second = problem.ends.unbind(-1)
-    child = torch.where(as_forest.flipped, first, second)
-    parent = torch.where(as_forest.flipped, second, first)
-    tables = turned(problem.pairwise, as_forest.flipped)
-    wide = deltas.shape[-1]
-    for round_ in range(int(as_forest.round.amax()) + 1 if as_forest.round.numel() else 0):
-        removed = (as_forest.round == round_).unsqueeze(-1)
-        below = inside.gather(1, child.unsqueeze(-1).expand(-1, -1, wide))
-        message = (tables + below.unsqueeze(2)).amax(-1)
-        down, up = torch.where(removed, -below, 0.0), torch.where(removed, message, 0.0)
-        inside = inside.scatter_add(1, parent.unsqueeze(-1).expand_as(up), up)
-        flipped = as_forest.flipped.unsqueeze(-1)
-        deltas = deltas + torch.stack([torch.where(flipped, down, up), torch.where(flipped, up, down)], 2)
-    return deltas
+@cpu_loop(
+    "factor_graph_branches",
+    "factor_graph.compiled:batch_branches",
+    lambda unary, pairwise, *_: 2 * pairwise.numel(),
+)
+def _branches(unary: Tensor, pairwise: Tensor, edges: Tensor, flipped: Tensor, order: Tensor) -> Tensor:
+    """Optimal messages [B, E, 2, S] of forests: from the leaves, each branch gives all that it has to its parent."""
+    batch, count, states, _ = pairwise.shape
+    return pairwise.new_zeros(batch, count, 2, states)
 
 
 def _expected(scores: Tensor, marginals: Tensor) -> Tensor:

@@ -3,10 +3,10 @@
 Scores are float64 arrays: ``unary`` [N, 2] and ``pairwise`` [E, 2, 2], whose entries may be minus infinity, for
 ``edges`` [E, 2]. Nodes labelled 1 are those on the side of the source. ``excess`` [N] is what the source can still
 send to a node or, where negative, what the node can still send to the sink. ``residual`` [2E] is what an arc can
-still carry; arc 2e leads from the first node of edge e to the second, arc 2e + 1 back. Capacities may be infinite.
+still carry. Arcs lead along each edge and back, and are sorted by the node that they leave. Capacities may be infinite.
 
 Flows in floating point are safe here. A path takes from each of its arcs the least of their capacities, so that one
-becomes exactly zero, and the flow is maximal after at most N phases, as in exact arithmetic. Roundings are relative
+becomes exactly zero, and the flow is maximal after as many steps as in exact arithmetic. Roundings are relative
 to the capacity of each arc by itself, and a reported score is that of the labels, summed anew.
 """
 
@@ -14,40 +14,42 @@ import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.structures.best_max_marginal_first.compiled import search_with
+from structsmooth.structures.graph_cut.compiled_flow import maximize_flow, new_work
 
 # Tuples that the functions take:
-#   graph: offsets [N + 1] of the arcs that leave each node, those arcs [2E], heads of the arcs [2E]
+#   graph: offsets [N + 1] of the arcs that leave each node, the reverse of each arc [2E], heads of the arcs [2E], and
+#          arcs from the first and from the second end of each edge [E, 2]
 #   flow: excess, residual, and closed [N]: whether no path leads on from a node to the sink
-#   work: levels, queue, next arc to try at each node, arcs of the current path, each [N]
+#   work: see .compiled_flow
 #   problem: unary, pairwise, edges, graph, maximal flow, flow of a constrained problem, work
 
 
 @compiled
 def _adjacency(nodes, edges):
-    arcs = 2 * edges.shape[0]
-    offsets, order, heads = np.zeros(nodes + 1, np.int64), np.empty(arcs, np.int64), np.empty(arcs, np.int64)
-    for arc in range(arcs):
-        heads[arc] = edges[arc // 2, 1 - arc % 2]
-        offsets[edges[arc // 2, arc % 2] + 1] += 1
+    """The graph of the edges."""
+    count = 2 * edges.shape[0]
+    offsets, arcs = np.zeros(nodes + 1, np.int32), np.empty((edges.shape[0], 2), np.int32)
+    sisters, heads = np.empty(count, np.int32), np.empty(count, np.int32)
+    for e in range(edges.shape[0]):
+        offsets[edges[e, 0] + 1] += 1
+        offsets[edges[e, 1] + 1] += 1
     for v in range(nodes):
         offsets[v + 1] += offsets[v]
     position = offsets[:nodes].copy()
-    for arc in range(arcs):
-        tail = edges[arc // 2, arc % 2]
-        order[position[tail]] = arc
-        position[tail] += 1
-    return offsets, order, heads
+    for e in range(edges.shape[0]):
+        for end in range(2):
+            tail = edges[e, end]
+            arcs[e, end] = position[tail]
+            heads[position[tail]] = edges[e, 1 - end]
+            position[tail] += 1
+        sisters[arcs[e, 0]], sisters[arcs[e, 1]] = arcs[e, 1], arcs[e, 0]
+    return offsets, sisters, heads, arcs
 
 
 @compiled
 def _new_flow(graph):
-    nodes, arcs = graph[0].shape[0] - 1, graph[1].shape[0]
-    return np.empty(nodes), np.empty(arcs), np.empty(nodes, np.bool_)
-
-
-@compiled
-def _new_work(nodes):
-    return np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    nodes = graph[0].shape[0] - 1
+    return np.empty(nodes), np.empty(graph[1].shape[0]), np.empty(nodes, np.bool_)
 
 
 @inlined
@@ -89,7 +91,7 @@ def _normal_form(s00, s01, s10, s11):
 
 
 @compiled
-def _build(unary, pairwise, edges, flow):
+def _build(unary, pairwise, edges, arcs, flow):
     """Capacities of the graph whose cuts are labelings; the size of a cut is a constant minus its score."""
     excess, residual, closed = flow
     for v in range(unary.shape[0]):
@@ -100,96 +102,7 @@ def _build(unary, pairwise, edges, flow):
         first, second, forward, backward = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
         excess[edges[e, 0]] += first
         excess[edges[e, 1]] += second
-        residual[2 * e], residual[2 * e + 1] = forward, backward
-
-
-@compiled
-def _maximize_flow(graph, flow, work):
-    """Augment to a maximal flow (Dinic 1970); labels go to ``closed``. False if the flow is infinite: no outputs.
-
-    Afterwards exactly the nodes that can be reached from one of positive excess are closed. Closed nodes stay so
-    while capacities grow elsewhere, hence a flow can be continued.
-    """
-    excess, residual, closed = flow
-    queue = work[1]
-    while True:
-        sources, reached, found = _find_levels(graph, flow, work)
-        if not found:
-            for i in range(reached):
-                closed[queue[i]] = True
-            return True
-        for i in range(sources):
-            if not _augment(queue[i], graph, excess, residual, work):
-                return False
-
-
-@compiled
-def _find_levels(graph, flow, work):
-    """Distances from the nodes of positive excess, up to that of the nearest of negative excess.
-
-    Returns how many nodes are sources and how many were reached, both first in the queue, and if the sink was found.
-    """
-    offsets, order, heads = graph
-    excess, residual, closed = flow
-    level, queue, current, _ = work
-    reached = 0
-    for v in range(level.shape[0]):
-        level[v] = -1
-        if excess[v] > 0.0 and not closed[v]:
-            level[v], current[v] = 0, offsets[v]
-            queue[reached] = v
-            reached += 1
-    sources, last, i = reached, level.shape[0], 0
-    while i < reached and level[queue[i]] < last:
-        v = queue[i]
-        i += 1
-        for a in range(offsets[v], offsets[v + 1]):
-            head = heads[order[a]]
-            if level[head] < 0 and residual[order[a]] > 0.0 and not closed[head]:
-                level[head], current[head] = level[v] + 1, offsets[head]
-                queue[reached] = head
-                reached += 1
-                if excess[head] < 0.0:
-                    last = level[head]
-    return sources, reached, last < level.shape[0]
-
-
-@compiled
-def _augment(source, graph, excess, residual, work):
-    """Send the excess of ``source`` along paths of rising level, until no path is left; False if it is unlimited."""
-    offsets, order, heads = graph
-    level, _, current, path = work
-    depth, node = 0, source
-    while excess[source] > 0.0:
-        if excess[node] < 0.0:
-            amount = min(excess[source], -excess[node])
-            for d in range(depth):
-                amount = min(amount, residual[path[d]])
-            if amount == np.inf:
-                return False
-            excess[source] -= amount
-            excess[node] += amount
-            for d in range(depth - 1, -1, -1):
-                arc = path[d]
-                residual[arc] -= amount
-                residual[arc ^ 1] += amount
-                if residual[arc] == 0.0:
-                    depth, node = d, heads[arc ^ 1]
-            continue
-        a = current[node]
-        while a < offsets[node + 1] and not (residual[order[a]] > 0.0 and level[heads[order[a]]] == level[node] + 1):
-            a += 1
-        current[node] = a
-        if a < offsets[node + 1]:
-            path[depth] = order[a]
-            depth, node = depth + 1, heads[order[a]]
-        elif depth > 0:
-            depth -= 1
-            node = heads[path[depth] ^ 1]
-            current[node] += 1
-        else:
-            break
-    return True
+        residual[arcs[e, 0]], residual[arcs[e, 1]] = forward, backward
 
 
 @compiled
@@ -208,11 +121,11 @@ def _solve(problem):
     """Max oracle: labels are ``closed`` of the maximal flow. Returns the score, -inf if there are no outputs."""
     unary, pairwise, edges, graph, flow, _, work = problem
     excess, _, closed = flow
-    _build(unary, pairwise, edges, flow)
+    _build(unary, pairwise, edges, graph[3], flow)
     for v in range(excess.shape[0]):
         if np.isnan(excess[v]):  # forced to both labels
             return -np.inf
-    return _score(problem, closed) if _maximize_flow(graph, flow, work) else -np.inf
+    return _score(problem, closed) if maximize_flow(graph, flow, work) else -np.inf
 
 
 @compiled
@@ -225,14 +138,15 @@ def _copy(flow, other):
 @compiled
 def _mirror(graph, flow, mirrored, work):
     """The same maximal flow with the labels exchanged: from sink to source."""
+    sisters = graph[1]
     excess, residual, _ = flow
     other_excess, other_residual, closed = mirrored
     for v in range(excess.shape[0]):
         other_excess[v] = -excess[v]
         closed[v] = False
     for arc in range(residual.shape[0]):
-        other_residual[arc] = residual[arc ^ 1]
-    _maximize_flow(graph, mirrored, work)  # it is maximal: this only closes
+        other_residual[arc] = residual[sisters[arc]]
+    maximize_flow(graph, mirrored, work)  # it is maximal: this only closes
 
 
 @compiled
@@ -248,7 +162,7 @@ def _flip(v, problem, mirrored):
     if excess[v] == -np.inf:
         return -np.inf
     excess[v] = np.inf
-    if not _maximize_flow(graph, constrained, work):
+    if not maximize_flow(graph, constrained, work):
         return -np.inf
     if to_zero:
         for i in range(closed.shape[0]):
@@ -284,7 +198,7 @@ def _maximize(problem, allowed, y):
                 if excess[v] == -forced:
                     return -np.inf
                 excess[v] = forced
-    if not _maximize_flow(graph, constrained, work):
+    if not maximize_flow(graph, constrained, work):
         return -np.inf
     for v in range(y.shape[0]):
         y[v] = int(closed[v])
@@ -296,7 +210,7 @@ _search = search_with(_maximize)
 
 @compiled
 def _problem(unary, pairwise, edges, graph):
-    return unary, pairwise, edges, graph, _new_flow(graph), _new_flow(graph), _new_work(unary.shape[0])
+    return unary, pairwise, edges, graph, _new_flow(graph), _new_flow(graph), new_work(unary.shape[0])
 
 
 @entry_point
@@ -341,7 +255,8 @@ def half_integral(unary, pairwise, edges, node, edge, deltas):
                 tables[e, s, r ^ crossed[e]] = table[s, r] / 2
                 tables[pairs + e, 1 - s, r ^ 1 ^ crossed[e]] = table[s, r] / 2
     problem = _problem(scores, tables, ends, _adjacency(2 * nodes, ends))
-    _build(scores, tables, ends, problem[5])
+    arcs = problem[3][3]
+    _build(scores, tables, ends, arcs, problem[5])
     _solve(problem)
     labels, residual, capacity = problem[4][2], problem[4][1], problem[5][1]
     for v in range(nodes):
@@ -356,7 +271,7 @@ def half_integral(unary, pairwise, edges, node, edge, deltas):
         for half, twin in ((e, 0), (pairs + e, 1)):
             table = tables[half]
             first, second, _, _ = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
-            sent = capacity[2 * half] - residual[2 * half]
+            sent = capacity[arcs[half, 0]] - residual[arcs[half, 0]]
             # A gain of label 1 is one of label 0 where labels are exchanged.
             deltas[e, 0, 1] += first - sent if twin == 0 else sent - first
             deltas[e, 1, 1] += second + sent if twin == crossed[e] else -second - sent

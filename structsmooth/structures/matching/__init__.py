@@ -1,23 +1,24 @@
-"""Matchings: every row is assigned a column of its own, or none where that has a score.
+"""Matchings: every row is assigned a column of its own, or as many as it has places; or none where that has a score.
 
-Where rows or columns may stay alone, matchings are assignments of every row, too: every row has a dummy column of its
-own, at the score of the row without a partner. Scores of columns that no row takes become part of the weights: the sum
-of c_j over the columns left is that over all columns, a constant, minus that over the columns taken. A column that must
-be taken has a c_j so low that no matching without it can be the best.
+Assignments alone have compiled loops of their own; all others are flows, in which a further row and a further column
+take the places that stay free.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import Structure, check_k, widened
-from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.base import Structure, check_k, no_class_penalties, widened
 from structsmooth.structures.matching import operators
 
 # Potentials that a matching may have beside its weights.
 _UNMATCHED = ("unmatched_rows", "unmatched_columns")
+
+# Numbers of places: for all, for each row or column, or for those of each example.
+Capacities = int | Sequence[int] | Tensor
 
 
 class Matching(Structure):
@@ -31,11 +32,18 @@ class Matching(Structure):
     may be more rows than columns. ``unmatched_columns`` score the columns that no row takes; they score 0 otherwise.
     Both are potentials beside the weights: oracles are differentiable in them, and :meth:`parts` indicates them.
 
-    Complexity per example: max oracle O(N² M), max-marginals O(N³ + N M) more, top-K (best max-marginal first, see
-    :func:`best_max_marginal_first`) a few shortest paths per output, O(N M) each. The exp oracle is #P-complete (a
-    permanent): ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
+    With ``column_capacities``, a column may be taken by several rows, and there may be more rows than columns. With
+    ``row_capacities``, a row has as many partners as it has places, all of them distinct (a b-matching, such as
+    reviewers to papers), and an output is an int64 tensor [B, N, M] instead: 1 for the pairs that it has. A cost of
+    labels then counts the pairs that differ. Scores of rows and columns without a partner count for each place that
+    stays free, so that ``unmatched_rows`` of 0 make capacities of rows an upper limit.
 
-    Compiled code finds the assignments in float64 on the CPU, on every core that torch may use. Tensors on other
+    Complexity per example: max oracle O(N² M), max-marginals O(N³ + N M) more, top-K (best max-marginal first, see
+    :func:`best_max_marginal_first`) a few shortest paths per output, O(N M) each. With scores of what stays alone, or
+    with capacities, a shortest path takes O((N + M)²): one for each place, and N + M for all max-marginals. The exp
+    oracle is #P-complete (a permanent): ``logsumexp`` and ``marginals`` raise ``NotImplementedError``.
+
+    Compiled code finds the matchings in float64 on the CPU, on every core that torch may use. Tensors on other
     devices are copied to the CPU; results and gradients are copied back. A value is the score of its matching, exact to
     about 1e-12 (1e-6 in float32) relative to the largest weight. The choice among several best matchings is
     deterministic, but not always the first in lexicographic order. -inf forbids a pair. An example without any
@@ -43,12 +51,16 @@ class Matching(Structure):
 
     Args:
         weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M; N may be larger than M if there are
-            ``unmatched_rows``.
+            ``unmatched_rows`` or capacities.
         sizes: rows and columns of each example, integers [B, 2], where 0 <= rows <= columns or, with
-            ``unmatched_rows``, both are at least 0; all N and M if not given. Scores beyond them may have any value.
+            ``unmatched_rows`` or capacities, both are at least 0; all N and M if not given. Scores beyond them may have
+            any value.
         unmatched_rows: scores [B, N] of rows without a partner; -inf for rows that must have one. If not given, all
             must.
         unmatched_columns: scores [B, M] of columns that no row takes; -inf for columns that must be taken.
+        row_capacities: number of partners of each row, integers of at least 0: [B, N], [N] for all examples, or one
+            for all rows.
+        column_capacities: the largest number of rows that take each column, likewise, [B, M]; 1 if not given.
         validate_args: whether to check values too: NaN, +inf, sizes, ranges of labels. Costs a reduction, and a
             synchronization on a GPU. Default: ``Structure.validate_args_default``.
 
@@ -57,7 +69,8 @@ class Matching(Structure):
         ValueError: wrong shapes or values, or tensors on different devices.
 
     Reference:
-        Pillutla et al. (2019), Appendix C.3, Algorithm 12; Jonker and Volgenant (1987).
+        Pillutla et al. (2019), Appendix C.3, Algorithm 12; Jonker and Volgenant (1987); for flows, Edmonds and
+        Karp (1972).
 
     Example:
         >>> Matching(torch.tensor([[[3.0, 2.0, 0.0], [3.0, 1.0, 0.5]]])).max()
@@ -68,11 +81,18 @@ class Matching(Structure):
         >>> weights = torch.tensor([[[2.0, -1.0], [1.5, -1.0]]])
         >>> Matching(weights, unmatched_rows=torch.zeros(1, 2)).max()
         (tensor([2.]), tensor([[ 0, -1]]))
+
+        Two reviewers for each of two papers, and at most two papers for each of three reviewers:
+
+        >>> weights = torch.tensor([[[3.0, 2.0, 0.0], [3.0, 1.0, 2.0]]])
+        >>> Matching(weights, row_capacities=2, column_capacities=2).max()
+        (tensor([10.]), tensor([[[1, 1, 0],
+                 [1, 0, 1]]]))
     """
 
     labels_are_classes = True
     potential_names: tuple[str, ...] = ("weights",)
-    row_names = ("sizes",)
+    row_names = ("sizes", "row_capacities", "column_capacities")
     unmatched_rows: Tensor | None = None
     unmatched_columns: Tensor | None = None
 
@@ -83,6 +103,8 @@ class Matching(Structure):
         *,
         unmatched_rows: Tensor | None = None,
         unmatched_columns: Tensor | None = None,
+        row_capacities: Capacities | None = None,
+        column_capacities: Capacities | None = None,
         validate_args: bool | None = None,
     ) -> None:
         self.weights = weights
@@ -92,6 +114,9 @@ class Matching(Structure):
         if unmatched_columns is not None:
             self.unmatched_columns = unmatched_columns
             self.potential_names += ("unmatched_columns",)
+        checks.require_scores("weights", weights)
+        self.row_capacities = self._capacities("row_capacities", row_capacities, "N")
+        self.column_capacities = self._capacities("column_capacities", column_capacities, "M")
         self.check_shapes()
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
@@ -101,18 +126,21 @@ class Matching(Structure):
         self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
         if self.validate_args:
-            operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=unmatched_rows is None)
+            operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=self._rows_fit)
+            for name in ("row_capacities", "column_capacities"):
+                if (capacities := getattr(self, name)) is not None and bool((capacities < 0).any()):
+                    raise ValueError(f"{name} must be at least 0, got {int(capacities.min())}")
 
     def check_shapes(self) -> None:
         """Raise unless weights are [B, N, M], and scores of no partner [B, N] and [B, M]."""
         weights, names = self.weights, self.potential_names
         checks.require_scores("weights", weights)
-        all_matched = "unmatched_rows" not in names
-        if weights.dim() != 3 or 0 in weights.shape[1:] or (all_matched and weights.shape[1] > weights.shape[2]):
-            wanted = "1 <= N <= M" if all_matched else "N, M >= 1"
+        if weights.dim() != 3 or 0 in weights.shape[1:] or (self._rows_fit and weights.shape[1] > weights.shape[2]):
+            wanted = "1 <= N <= M" if self._rows_fit else "N, M >= 1"
             message = f"weights must have shape [B, N, M] with {wanted}, got {tuple(weights.shape)}"
             if weights.dim() == 3 and 0 not in weights.shape[1:]:
-                message += ": where rows outnumber columns, give unmatched_rows, the scores [B, N] of no partner"
+                message += ": where rows outnumber columns, give unmatched_rows, the scores [B, N] of no partner, "
+                message += "or column_capacities"
             raise ValueError(message)
         for name, dimensions, size in zip(_UNMATCHED, ("[B, N]", "[B, M]"), weights.shape[1:], strict=True):
             if name in names:
@@ -123,7 +151,7 @@ class Matching(Structure):
 
     def used_scores(self, name: str) -> Tensor:
         """Scores, zero beyond the sizes."""
-        inside = {"weights": self._inside, "unmatched_rows": self.mask}.get(name, self.column_mask)
+        inside = {"weights": self._inside, "unmatched_rows": self.row_mask}.get(name, self.column_mask)
         return checks.inside(inside, getattr(self, name))
 
     @property
@@ -133,136 +161,167 @@ class Matching(Structure):
 
     @property
     def mask(self) -> Tensor:
-        """[B, N], true at the rows that examples have."""
-        return operators.row_mask(self.sizes, self.weights.shape[1])
-
-    def batched(self) -> "Matching":
-        """The structure itself."""
-        return self
-
-    def score(self, y: Tensor) -> Tensor:
-        """Score of the matchings ``y`` [B, N]: [B], differentiable; -inf where two rows have the same partner."""
-        y = self.checked_labels(y)
-        chosen = widened(self.weights).gather(2, y.clamp_min(0).unsqueeze(-1)).squeeze(-1)
-        if self.unmatched_rows is not None:
-            chosen = torch.where(y < 0, widened(self.unmatched_rows), chosen)
-        # Rows without a partner, and padded ones, get partners of their own, beyond the last column.
-        rows, columns = self.weights.shape[1:]
-        partners = torch.where(self.mask & (y >= 0), y, columns + torch.arange(rows, device=y.device))
-        distinct = (partners.sort(1).values.diff() > 0).all(1)
-        total = torch.where(self.mask, chosen, 0.0).sum(1)
-        if self.unmatched_columns is not None:
-            total = total + torch.where(self._left(y), widened(self.unmatched_columns), 0.0).sum(1)
-        return torch.where(distinct, total, -torch.inf)
-
-    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Indicators of pairs [B, N, M], zero on padding.
-
-        Where they have a score, also those of rows without a partner [B, N] and of columns that no row takes [B, M].
-        """
-        y = self.checked_labels(y)
-        dtype, pairs = widened(self.weights).dtype, y.unsqueeze(-1) == self._columns
-        parts = [(pairs & self.mask.unsqueeze(-1)).to(dtype)]
-        if self.unmatched_rows is not None:
-            parts.append(((y < 0) & self.mask).to(dtype))
-        if self.unmatched_columns is not None:
-            parts.append(self._left(y).to(dtype))
-        return tuple(parts)
-
-    def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """Top-K oracle: values [B, k] in descending order and distinct matchings [B, k, N] (Algorithm 10).
-
-        Values are -inf, and labels 0, where fewer than k matchings have a finite score.
-        """
-        k = check_k(k)
-        if len(self.potentials) == 1:
-            return self.with_gradients(*operators.top_k(widened(self.weights), self.sizes, k))
-        weights, sizes, _, _ = self._assignment()
-        found, y = operators.top_k(weights.detach(), sizes, k)
-        y = torch.where(self.mask.unsqueeze(1), (y - self._dummies).clamp_min(-1), 0)
-        # Outputs are scored again, exactly: -inf where a column is left that must be taken.
-        wide = self.replace(*map(widened, self.potentials))
-        values = torch.stack([wide.score(matching) for matching in y.unbind(1)], 1)
-        possible = (found > -torch.inf) & (values > -torch.inf)
-        values, y = sorted_downwards(torch.where(possible, values, -torch.inf), y)
-        return values, torch.where((values > -torch.inf).unsqueeze(-1), y, 0)
-
-    def max_marginals(self) -> Tensor:
-        """Largest score [B, N, M] of a matching with y_v = j (Definition 13); zero at padded rows."""
-        if len(self.potentials) == 1:
-            return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
-        weights, sizes, constant, least = self._assignment()
-        values = operators.max_marginals(weights, sizes)[..., self._dummies :] + constant.view(-1, 1, 1)
-        values = torch.where(values >= least.view(-1, 1, 1), values, -torch.inf)
-        return torch.where(self.mask.unsqueeze(-1), values, 0.0).to(widened(self.weights).dtype)
-
-    def _assignment(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Weights and sizes of an assignment, float64, a constant to add [B], and a bound below all finite scores [B].
-
-        Dummy columns come first. Gradients pass through the dtype in which values are returned.
-        """
-        weights, sizes = widened(self.weights).double(), self.sizes
-        constant = weights.new_zeros(len(weights))
-        least = torch.full_like(constant, -torch.inf)
-        if self.unmatched_columns is not None:
-            # A bound on the absolute values of all finite scores.
-            kinds = [self.used_scores(name).detach().double() for name in self.potential_names]
-            sizes_of = [torch.where(scores > -torch.inf, scores.abs(), 0.0) for scores in kinds]
-            scale = torch.stack([scores.flatten(1).sum(1) for scores in (sizes_of[0].amax(2), *sizes_of[1:])]).sum(0)
-            scale = torch.where(scale > 0, scale, 1.0)
-            least = -2 * scale
-            columns = widened(self.used_scores("unmatched_columns")).double()
-            columns = torch.where(columns > -torch.inf, columns, -4 * scale.unsqueeze(1))
-            weights, constant = weights - columns.unsqueeze(1), columns.sum(1)
-        if self.unmatched_rows is not None:
-            diagonal = torch.eye(self._dummies, dtype=torch.bool, device=weights.device)
-            alone = torch.where(diagonal, widened(self.unmatched_rows).double().unsqueeze(-1), -torch.inf)
-            weights, sizes = torch.cat([alone, weights], 2), sizes + sizes.new_tensor([0, self._dummies])
-        return weights, sizes, constant, least
+        """True at the positions of outputs: [B, N] at the rows, or with ``row_capacities`` [B, N, M] at the pairs."""
+        return self.row_mask if self.row_capacities is None else self._inside
 
     @property
-    def _dummies(self) -> int:
-        """Number of dummy columns, one a row, which stand for no partner."""
-        return 0 if self.unmatched_rows is None else self.weights.shape[1]
+    def row_mask(self) -> Tensor:
+        """[B, N], true at the rows that examples have."""
+        return operators.row_mask(self.sizes, self.weights.shape[1])
 
     @property
     def column_mask(self) -> Tensor:
         """[B, M], true at the columns that examples have."""
         return operators.column_mask(self.sizes, self.weights.shape[2])
 
+    def batched(self) -> "Matching":
+        """The structure itself."""
+        return self
+
+    def score(self, y: Tensor) -> Tensor:
+        """Score of the matchings ``y``: [B], differentiable; -inf where partners are too many or too few."""
+        pairs = self._pairs(y)
+        alone, left = self._free(pairs)
+        total = torch.where(pairs, self.weights.double(), 0.0).sum((1, 2))
+        for name, free in zip(_UNMATCHED, (alone, left), strict=True):
+            if name in self.potential_names:
+                total = total + torch.where(free > 0, free * self.used_scores(name).double(), 0.0).sum(1)
+        fits = alone == 0 if self.unmatched_rows is None else alone >= 0
+        return torch.where(fits.all(1) & (left >= 0).all(1), total, -torch.inf).to(self.value_dtype)
+
+    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Indicators of pairs [B, N, M], zero on padding.
+
+        Where they have a score, also the places of rows [B, N] and of columns [B, M] that stay free.
+        """
+        pairs = self._pairs(y)
+        free = zip(_UNMATCHED, self._free(pairs), strict=True)
+        counts = [pairs, *[places.clamp_min(0) for name, places in free if name in self.potential_names]]
+        return tuple([count.to(widened(self.weights).dtype) for count in counts])
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle: values [B, k] in descending order and distinct matchings [B, k, ...] (Algorithm 10).
+
+        Values are -inf, and labels 0, where fewer than k matchings have a finite score.
+        """
+        k = check_k(k)
+        if self._is_assignment:
+            return self.with_gradients(*operators.top_k(widened(self.weights), self.sizes, k))
+        values, y = operators.flow_top_k(*self._flow(), k)
+        y = y.unflatten(2, self.weights.shape[1:])
+        if self.row_capacities is None:
+            partners = torch.where(y.any(3), y.argmax(3), -1)
+            y = torch.where(self.row_mask.unsqueeze(1) & (values > -torch.inf).unsqueeze(2), partners, 0)
+        return self.with_gradients(values, y)
+
+    def max_marginals(self) -> Tensor:
+        """Largest score [B, N, M] of a matching with each pair (Definition 13); zero at padded rows."""
+        if self._is_assignment:
+            return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+        return torch.where(self.row_mask.unsqueeze(2), operators.flow_max_marginals(*self._flow()), 0.0)
+
+    @property
+    def _rows_fit(self) -> bool:
+        """Whether there must be a column for each row."""
+        return self.unmatched_rows is None and self.row_capacities is None and self.column_capacities is None
+
+    @property
+    def _is_assignment(self) -> bool:
+        return self._rows_fit and self.unmatched_columns is None
+
+    def _capacities(self, name: str, capacities: Capacities | None, size: str) -> Tensor | None:
+        """Places of the rows or the columns of each example, int64 [B, N] or [B, M]."""
+        if capacities is None:
+            return None
+        if not isinstance(capacities, Tensor):
+            capacities = torch.tensor(capacities, device=self.weights.device)
+        checks.require_integers(name, capacities)
+        checks.require_device(name, capacities, "weights", self.weights)
+        batch, *sizes = self.weights.shape
+        shape = (batch, *sizes["NM".index(size) :][:1])
+        if capacities.dim() < 2 and capacities.numel() == 1:
+            capacities = capacities.reshape(())
+        if tuple(capacities.shape) not in ((), shape[1:], shape):
+            wanted = f"[B, {size}] = {shape}, [{size}] or one for all"
+            raise ValueError(f"{name} must have shape {wanted}, got {tuple(capacities.shape)}")
+        return capacities.to(torch.int64).expand(shape)
+
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Places of rows [B, N] and of columns [B, M], int64, 0 at padding."""
+        rows, columns = self.row_mask.long(), self.column_mask.long()
+        if self.row_capacities is not None:
+            rows = rows * self.row_capacities
+        return rows, columns if self.column_capacities is None else columns * self.column_capacities
+
+    def _free(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Places of rows [B, N] and columns [B, M] that pairs [B, N, M] leave free; below 0 where too many."""
+        rows, columns = self._places()
+        return rows - pairs.sum(2), columns - pairs.sum(1)
+
+    def _flow(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores [B, N + 1, M + 1] of pairs and of places that stay free, and the places of rows and columns."""
+        weights = widened(self.weights)
+        alone, left = weights.new_full(weights.shape[:2], -torch.inf), weights.new_zeros(len(weights), weights.shape[2])
+        if self.unmatched_rows is not None:
+            alone = widened(self.used_scores("unmatched_rows"))
+        if self.unmatched_columns is not None:
+            left = widened(self.used_scores("unmatched_columns"))
+        pairs = torch.where(self._inside, weights, -torch.inf)
+        rows = torch.cat([pairs, alone.unsqueeze(2)], 2)
+        return torch.cat([rows, torch.nn.functional.pad(left, (0, 1)).unsqueeze(1)], 1), *self._places()
+
     @property
     def _inside(self) -> Tensor:
         """[B, N, M], true at the pairs that examples have."""
-        return self.mask.unsqueeze(2) & self.column_mask.unsqueeze(1)
+        return self.row_mask.unsqueeze(2) & self.column_mask.unsqueeze(1)
 
-    @property
-    def _columns(self) -> Tensor:
-        return torch.arange(self.weights.shape[2], device=self.weights.device)
-
-    def _left(self, y: Tensor) -> Tensor:
-        """[B, M], true at the columns that no row takes."""
-        taken = ((y.unsqueeze(-1) == self._columns) & self.mask.unsqueeze(-1)).any(1)
-        return self.column_mask & ~taken
+    def _pairs(self, y: Tensor) -> Tensor:
+        """[B, N, M], true at the pairs of outputs."""
+        y = self.checked_labels(y)
+        if self.row_capacities is not None:
+            return y > 0
+        return (y.unsqueeze(-1) == torch.arange(self.weights.shape[2], device=y.device)) & self._inside
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
-        """Columns as classes. With ``unmatched_rows``, "no partner" is one more class, the last."""
+        """Columns as classes. With ``unmatched_rows``, "no partner" is one more class, the last.
+
+        With ``row_capacities``, labels are of pairs, of two classes.
+        """
         columns = self.weights.shape[2]
+        if self.row_capacities is not None:
+            return y, 2
         if self.unmatched_rows is None:
             return y, columns
         return torch.where(y < 0, columns, y), columns + 1
 
     def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Costs of pairs, and with ``unmatched_rows`` of rows without a partner; columns without one cost nothing."""
-        if self.unmatched_rows is None:
+        if self.row_capacities is not None:
+            # What a row would cost without pairs is shared among its places: each has a partner, or stays free.
+            without, with_pair = torch.where(self._inside.unsqueeze(3), costs, 0.0).unbind(3)
+            alone = without.sum(2) / self._places()[0].clamp_min(1)
+            pairs = with_pair - without + alone.unsqueeze(2)
+        elif self.unmatched_rows is not None:
+            pairs, alone = costs[..., :-1], costs[..., -1]
+        else:
             return costs
-        free = () if self.unmatched_columns is None else (torch.zeros((), device=costs.device),)
-        return (costs[..., :-1], costs[..., -1], *free)
+        free = torch.zeros((), device=costs.device)
+        of_name = {"weights": pairs, "unmatched_rows": alone, "unmatched_columns": free}
+        return tuple([of_name[name] for name in self.potential_names])
+
+    def class_penalties(self, allowed: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Not there with ``row_capacities``: no potential scores the absence of a pair."""
+        if self.row_capacities is not None:
+            raise no_class_penalties(self, "pairs")
+        return super().class_penalties(allowed)
 
     def checked_labels(self, y: Tensor) -> Tensor:
-        """Partners as int64, with 0 at padding."""
-        checks.require_outputs(y, "[B, N]", "weights", self.weights)
+        """Partners, or with ``row_capacities`` labels of pairs, as int64, with 0 at padding."""
+        checks.require_outputs(y, "[B, N]" if self.row_capacities is None else "[B, N, M]", "weights", self.weights)
         y = torch.where(self.mask, y, 0).to(torch.int64)
-        if self.validate_args:
+        if self.validate_args and self.row_capacities is not None:
+            checks.require_labels(y, 2)
+        elif self.validate_args:
             first = 0 if self.unmatched_rows is None else -1
             wrong = (self.mask & ((y < first) | (y >= self.sizes[:, 1:]))).any(1)
             if bool(wrong.any()):

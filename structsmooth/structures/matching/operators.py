@@ -3,7 +3,8 @@
 Whatever the dtype of the weights, they are summed in float64. Assignments are found on the CPU: tensors on other
 devices are copied to it, and results are copied back. The operators are opaque to ``torch.compile``.
 
-Shapes: weights [B, N, M], sizes int64 [B, 2].
+Shapes: weights [B, N, M], sizes int64 [B, 2]. Those that begin with ``flow`` take scores [B, N + 1, M + 1] of pairs and
+of places that stay free, and places of rows [B, N] and columns [B, M], int64; -inf forbids.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.structures import checks
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.operators import cpu_loop, no_outputs
 
@@ -93,3 +95,55 @@ def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     _, rows, columns = weights.shape
     missing = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
     return weights.new_zeros(weights.shape).masked_fill(missing, -torch.inf)
+
+
+def _checked_flow(scores: Tensor, rows: Tensor, columns: Tensor, *others: Any) -> tuple[Any, ...]:
+    batch, n, m = scores.shape
+    checks.require_shape("row_capacities", rows, "[B, N]", (batch, n - 1))
+    checks.require_shape("column_capacities", columns, "[B, M]", (batch, m - 1))
+    return scores, rows, columns, *(other for other in others if isinstance(other, Tensor))
+
+
+def _paths(scores: Tensor, *_: Any) -> int:
+    """Number of operations of a shortest path from each node."""
+    batch, n, m = scores.shape
+    return 2 * batch * (n + m) ** 3
+
+
+@cpu_loop(
+    "matching_flow_top_k",
+    "matching.compiled_flow:batch_top_k",
+    lambda scores, rows, columns, k: _paths(scores) * k,
+    inputs=_checked_flow,
+    finish=sorted_downwards,
+)
+def flow_top_k(scores: Tensor, rows: Tensor, columns: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, N M], which are 1 for pairs that they have (Algorithm 10), without gradient."""
+    return no_outputs(scores, k, rows.shape[1] * columns.shape[1])
+
+
+@cpu_loop(
+    "matching_flow_max_marginals_gradient",
+    "matching.compiled_flow:batch_max_marginals_gradient",
+    _paths,
+    inputs=_checked_flow,
+)
+def flow_max_marginals_gradient(scores: Tensor, rows: Tensor, columns: Tensor, grad: Tensor) -> Tensor:
+    """Gradient of ⟨grad, max-marginals⟩; paths are computed again."""
+    return scores.new_zeros(scores.shape)
+
+
+def _flow_max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
+    return (flow_max_marginals_gradient(*ctx.saved_tensors, grad),)
+
+
+@cpu_loop(
+    "matching_flow_max_marginals",
+    "matching.compiled_flow:batch_max_marginals",
+    _paths,
+    _flow_max_marginals_backward,
+    inputs=_checked_flow,
+)
+def flow_max_marginals(scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Best scores [B, N, M] with each pair."""
+    return scores.new_empty(len(scores), rows.shape[1], columns.shape[1])
