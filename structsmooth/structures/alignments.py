@@ -70,11 +70,11 @@ class Alignment(DynamicProgram):
         self._check_grid()
         zero = widened(scores).new_zeros(())
         self.move_scores = zero.expand(*scores.shape, len(self.moves)) if move_scores is None else move_scores
-        self.offset = zero.expand(len(scores)) if offset is None else offset
+        self.offset = zero.expand(scores.shape[0]) if offset is None else offset
         whole = torch.tensor(scores.shape[1:]).to(scores.device)
-        self.lengths = whole.expand(len(scores), 2) if lengths is None else lengths
+        self.lengths = whole.expand(scores.shape[0], 2) if lengths is None else lengths
         checks.require_integers("lengths", self.lengths)
-        checks.require_shape("lengths", self.lengths, "[B, 2]", (len(scores), 2))
+        checks.require_shape("lengths", self.lengths, "[B, 2]", (scores.shape[0], 2))
         checks.require_device("lengths", self.lengths, "scores", scores)
         super().__init__(validate_args, backend)
         if self.validate_args and bool(((self.lengths < 0) | (self.lengths > whole)).any()):
@@ -88,7 +88,7 @@ class Alignment(DynamicProgram):
     def check_shapes(self) -> None:
         """Raise unless scores are [B, T, U], [B, T, U, M] and [B]."""
         self._check_grid()
-        moves, offset = (*self.scores.shape, len(self.moves)), (len(self.scores),)
+        moves, offset = (*self.scores.shape, len(self.moves)), (self.scores.shape[0],)
         for name, wanted, shape in (("move_scores", "[B, T, U, M]", moves), ("offset", "[B]", offset)):
             scores = getattr(self, name)
             checks.require_scores(name, scores)
@@ -160,7 +160,7 @@ class Alignment(DynamicProgram):
         cell = torch.arange(y.shape[1] * y.shape[2], device=y.device)
         starts = ~self._has_cells.unsqueeze(1) & (cell == 0)
         y = torch.where(starts, classes, y.flatten(1))
-        return torch.where(y > 0, cell * classes + y - 1, len(cell) * classes)
+        return torch.where(y > 0, cell * classes + y - 1, cell.shape[0] * classes)
 
     def outputs(self, used: Tensor) -> Tensor:
         """Moves into the cells of the path."""

@@ -126,9 +126,17 @@ def as_mask(name: str, value: Any) -> Tensor:
     return found
 
 
+def has_shape(tensor: Tensor, *shapes: tuple[int, ...]) -> bool:
+    """Whether a tensor has one of these shapes; sizes of another number of dimensions are not compared.
+
+    Every comparison holds for all sizes of a graph that leaves them open.
+    """
+    return any(tensor.dim() == len(shape) and tensor.shape == shape for shape in shapes)
+
+
 def require_shape(name: str, tensor: Tensor, dimensions: str, shape: tuple[int, ...]) -> None:
     """Raise ``ValueError`` unless the tensor has exactly this shape; ``dimensions`` are its names in the message."""
-    if tuple(tensor.shape) != shape:
+    if not has_shape(tensor, shape):
         raise ValueError(f"{name} must have shape {dimensions} = {shape}, got {tuple(tensor.shape)}")
 
 

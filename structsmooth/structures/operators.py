@@ -177,7 +177,7 @@ def like_top_k(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 
 def no_outputs(scores: Tensor, k: int, variables: int) -> tuple[Tensor, Tensor]:
     """What the top-K oracle answers where there is no output: values [B, k] of -inf and outputs [B, k, V] of 0."""
-    batch = len(scores)
+    batch = scores.shape[0]
     return scores.new_full((batch, k), -torch.inf), scores.new_zeros(batch, k, variables, dtype=torch.int64)
 
 

@@ -93,13 +93,13 @@ class SemiMarkov(DynamicProgram):
             raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(self.unary.shape)}")
         batch, steps, states = self.unary.shape
         pairs = (states, states)
-        if tuple(self.transition.shape) not in (pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
+        if not checks.has_shape(self.transition, pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
             raise ValueError(
                 "transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
                 f"{batch}, {steps}, {states}, got {tuple(self.transition.shape)}"
             )
         longest = self.durations.shape[-2] if self.durations.dim() > 1 else 0
-        if not longest or tuple(self.durations.shape) not in ((longest, states), (batch, longest, states)):
+        if not longest or not checks.has_shape(self.durations, (longest, states), (batch, longest, states)):
             raise ValueError(
                 "durations must have shape [K, S] or [B, K, S] with K >= 1 and B, S = "
                 f"{batch}, {states}, got {tuple(self.durations.shape)}"
@@ -188,11 +188,12 @@ class SemiMarkov(DynamicProgram):
     def derivation(self, y: Tensor) -> Tensor:
         """Segments, and transitions before all but the first."""
         _, steps, states = self.unary.shape
-        longest, none = self.durations.shape[-2], self.program().scores
+        longest = self.durations.shape[-2]
         t, starts, labels = torch.arange(steps, device=y.device), self._starts(y), self.as_classes(y)[0]
         segments = (t * longest + self._durations_at(y) - 1) * states + y
         pairs = steps * states * longest + labels[:, :-1] * states + y[:, 1:]
         pairs = pairs + t[:-1] * states**2 if self.transition.dim() == 4 else pairs
+        none = (steps * longest + (steps - 1 if self.transition.dim() == 4 else 1) * states) * states
         return torch.cat([torch.where(starts, segments, none), torch.where(starts[:, 1:], pairs, none)], 1)
 
     def indicators_of_segments(self, y: Tensor) -> Tensor:
@@ -200,7 +201,7 @@ class SemiMarkov(DynamicProgram):
         shape = (*self.unary.shape[:2], *self.durations.shape[-2:])
         used = self.derivation(self.checked_labels(y))[:, : shape[1]]
         count = shape[1] * shape[2] * shape[3]
-        places = used.new_zeros(len(used), count + 1).scatter(1, used.clamp_max(count), 1)
+        places = used.new_zeros(used.shape[0], count + 1).scatter(1, used.clamp_max(count), 1)
         return places[:, :count].view(shape)
 
     def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor | tuple[Tensor, ...]) -> "SemiMarkov":

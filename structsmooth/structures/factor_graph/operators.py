@@ -70,7 +70,7 @@ def _run_marginals(exact: Exact) -> tuple[Tensor, ...]:
 
 
 def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
+    return unary.new_empty(unary.shape[0]), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
 def _of_marginals(
@@ -146,7 +146,7 @@ def marginals(
 
 
 def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
-    return unary.new_empty(len(unary))
+    return unary.new_empty(unary.shape[0])
 
 
 @operator("factor_graph_entropy", _like_entropy)

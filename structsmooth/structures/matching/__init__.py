@@ -96,7 +96,7 @@ class Matching(Structure):
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
         checks.require_integers("sizes", sizes)
-        checks.require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
+        checks.require_shape("sizes", sizes, "[B, 2]", (weights.shape[0], 2))
         checks.require_device("sizes", sizes, "weights", weights)
         self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
@@ -118,7 +118,7 @@ class Matching(Structure):
             if name in names:
                 scores = getattr(self, name)
                 checks.require_scores(name, scores)
-                checks.require_shape(name, scores, dimensions, (len(weights), size))
+                checks.require_shape(name, scores, dimensions, (weights.shape[0], size))
                 checks.require_device(name, scores, "weights", weights)
 
     def used_scores(self, name: str) -> Tensor:
@@ -202,7 +202,7 @@ class Matching(Structure):
         Dummy columns come first. Gradients pass through the dtype in which values are returned.
         """
         weights, sizes = widened(self.weights).double(), self.sizes
-        constant = weights.new_zeros(len(weights))
+        constant = weights.new_zeros(weights.shape[0])
         least = torch.full_like(constant, -torch.inf)
         if self.unmatched_columns is not None:
             # A bound on the absolute values of all finite scores.

@@ -12,8 +12,8 @@ from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, by_count
-from structsmooth.structures.programs.program import Program
-from structsmooth.structures.semirings import outside_inference_mode
+from structsmooth.structures.programs.program import Program, exported_handle
+from structsmooth.structures.semirings import pullbacks
 
 S = TypeVar("S", bound="Derived")
 P = TypeVar("P", bound="DynamicProgram")
@@ -42,7 +42,7 @@ class Derived(Structure):
 
     def batched(self: S) -> S:
         """The same outputs with a row for each example in all potentials."""
-        batch = len(self.potentials[0])
+        batch = self.potentials[0].shape[0]
         rows = [p.expand(batch, *p.shape) if self._is_shared(n) else p for n, p in self.named_potentials()]
         return self if all(new is old for new, old in zip(rows, self.potentials, strict=True)) else self.replace(*rows)
 
@@ -55,7 +55,7 @@ class Derived(Structure):
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
         used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
-        ones = scores.new_ones(len(used), 1)
+        ones = scores.new_ones(used.shape[0], 1)
         return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
 
     def named_potentials(self) -> list[tuple[str, Tensor]]:
@@ -73,13 +73,7 @@ class Derived(Structure):
         def scores(*potentials: Tensor) -> Tensor:
             return whole.replace(*potentials).program_scores()
 
-        def pulled(parts: Tensor, *zeros: Tensor) -> tuple[Tensor, ...]:
-            statistics: tuple[Tensor, ...] = torch.func.vjp(scores, *zeros)[1](parts)
-            return statistics
-
-        return outside_inference_mode(
-            pulled, parts, *(torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials)
-        )
+        return pullbacks(scores, [parts], [torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials])[0]
 
     @property
     def _oracles(self) -> Any:
@@ -141,7 +135,7 @@ class DynamicProgram(Derived):
     def sizes(self) -> Tensor:
         """Which of the roots of the program each example has: int64 [B]. Default: the first."""
         first = self.potentials[0]
-        return torch.zeros(len(first), dtype=torch.int64, device=first.device)
+        return torch.zeros(first.shape[0], dtype=torch.int64, device=first.device)
 
     def for_differences(self: P) -> P:
         """The program itself where passes are kernels, which lose little."""
@@ -250,7 +244,9 @@ class DynamicProgram(Derived):
 
     def _arguments(self) -> tuple[Tensor, Tensor, int]:
         """What oracles take: scores, the roots of examples, and the program."""
-        return self.program_scores(), self.sizes(), self.program().handle
+        program = self.program()
+        is_exported = self._oracles is operators and checks.is_exporting()
+        return self.program_scores(), self.sizes(), exported_handle(program) if is_exported else program.handle
 
     def _draws(self) -> tuple[int, ...]:
         return (self.program().depth,)
