@@ -21,12 +21,12 @@ from triton.compiler import ASTSource
 from scripts.harness import RequestError, command, option, print_table
 from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
 from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
-from structsmooth.structures.programs.fused import message_kernels
 from structsmooth.structures.programs.fused import output_kernels as program_output_kernels
+from structsmooth.structures.programs.fused import sum_kernels
 from structsmooth.structures.programs.fused.outputs import PLACES
 from structsmooth.structures.programs.fused.tables import TILE
 
-PROGRAM_MODULES = (message_kernels, program_output_kernels)
+PROGRAM_MODULES = (sum_kernels, program_output_kernels)
 MODULES = (exponential_kernels, output_kernels, *PROGRAM_MODULES)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
@@ -104,10 +104,10 @@ def chain_cases(dtype: str) -> Iterator[Case]:
 
 def program_cases(dtype: str) -> Iterator[Case]:
     """Kernels of programs, which are the same for all of them."""
-    for kernel in (message_kernels.sums, message_kernels.adjoints, message_kernels.parts):
+    for kernel in (sum_kernels.sums, sum_kernels.adjoints, sum_kernels.parts):
         for largest in (False, True):
             yield Case("any program" + ", max" * largest, kernel, {**TILE, "MAX": largest}, dtype)
-    for kernel in (message_kernels.tangents, message_kernels.turned_parts, program_output_kernels.best):
+    for kernel in (sum_kernels.tangents, sum_kernels.turned_parts, program_output_kernels.best):
         yield Case("any program", kernel, TILE, dtype)
     for ranks in (0, 8):
         label = "any program" + ", smoothed" * (ranks > 0)

@@ -61,7 +61,7 @@ class Hamming(Cost):
     """The number of wrong labels."""
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
-        """1 for every label."""
+        """The cost of each wrong label, which is 1: float64 in the shape of ``y``."""
         return torch.ones(y.shape, dtype=torch.float64, device=y.device)
 
 
@@ -70,7 +70,7 @@ class NormalizedHamming(Cost):
     """The fraction of wrong labels."""
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
-        """1 / length."""
+        """The cost of each wrong label: 1 / length of the example, float64 in the shape of ``y``."""
         return (1 / lengths.clamp_min(1).to(torch.float64)).expand(y.shape)
 
 
@@ -95,7 +95,7 @@ class WeightedHamming(Cost):
             raise ValueError(f"weights must be one per class, {classes}, got {len(self.weights)}")
 
     def mistake_cost(self, y: Tensor, lengths: Tensor) -> Tensor:
-        """The weight of the correct class."""
+        """The cost of each wrong label: the weight of its correct class, float64 in the shape of ``y``."""
         weights = torch.tensor(self.weights, dtype=torch.float64, device=y.device)
         # Labels at padding may have any value; their cost is never used.
         return weights[y.clamp(0, len(weights) - 1)]

@@ -72,7 +72,7 @@ class SPOPlus(nn.Module):
         dtype, predicted = predicted.value_dtype, predicted.for_differences()
         pairs = zip(predicted.potentials, actual.potentials, strict=True)
         # What is forbidden stays so, and 2·(−inf) − (−inf) is not a number.
-        scores = [torch.where(true == -torch.inf, -torch.inf, 2 * widened(own) - true) for own, true in pairs]
+        scores = [torch.where(true == -torch.inf, -torch.inf, 2 * widened(guess) - true) for guess, true in pairs]
         shifted = predicted.replace(*scores)
         gold, penalty = shifted.score(y), self.smoother.penalty(shifted, y)
         check_agreement(shifted, gold)

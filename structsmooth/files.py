@@ -41,7 +41,7 @@ def size_limit() -> int:
 
 
 class FileError(ValueError):
-    """What is wrong with a file, with its name."""
+    """What is wrong with the content of a file, in a message that begins with the name of the file."""
 
 
 def check_size(name: object, size: int) -> None:
@@ -168,17 +168,17 @@ def numbers(text: str, path: str, mark: str) -> range:
     return range(first, last + 1)
 
 
-def numbered(path: str, things: Sequence[T], part: range | None, name: str) -> Sequence[T]:
-    """The things that ``PATH#1-200`` asks for, counted from 1; all without a part. The name is what they are.
+def numbered(path: str, items: Sequence[T], part: range | None, name: str) -> Sequence[T]:
+    """The items that ``PATH#1-200`` asks for, counted from 1; all without a part. The name is what they are.
 
     Raises:
-        ValueError: fewer things than are asked for.
+        ValueError: fewer items than are asked for.
     """
     if part is None:
-        return things
-    if part.start < 1 or part.stop > len(things) + 1:
-        raise ValueError(f"{path}: there are {len(things)} {name}, counted from 1")
-    return things[part.start - 1 : part.stop - 1]
+        return items
+    if part.start < 1 or part.stop > len(items) + 1:
+        raise ValueError(f"{path}: there are {len(items)} {name}, counted from 1")
+    return items[part.start - 1 : part.stop - 1]
 
 
 def data_file(task: str, name: str) -> str:
@@ -223,9 +223,9 @@ def crc32(path: str | Path) -> int:
 
 def keep(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` make a file of a cache that runs share: two runs may make the same file at the same time."""
-    own = path.with_name(f"{os.getpid()}-{path.name}")
-    write(own)
-    os.replace(own, path)
+    temporary = path.with_name(f"{os.getpid()}-{path.name}")
+    write(temporary)
+    os.replace(temporary, path)
 
 
 def read_lines(path: str | Path) -> list[str]:

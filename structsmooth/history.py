@@ -71,7 +71,7 @@ class History(list[Row]):
         return self.bounded(min(reversed(finite), key=lambda row: row.objective))
 
     def bounded(self, row: Row) -> Row:
-        """A row with the best lower bound of all rows."""
+        """The row with the best lower bound of all rows in place of its own, and its gap to that."""
         dual = max((other.dual for other in self if other.dual is not None), default=None)
         return row if dual is None else replace(row, dual=dual, gap=row.objective - dual)
 

@@ -207,7 +207,7 @@ def _checked_gram(gram: Tensor) -> Tensor:
 
 
 def _inverse_root(gram: Tensor) -> Tensor:
-    """T with T Tᵀ = G⁻¹, or the pseudo-inverse."""
+    """T with T Tᵀ = G⁻¹ for a Gram matrix G, or the pseudo-inverse if G is singular."""
     factor, failed = torch.linalg.cholesky_ex(gram)
     diagonal = factor.diagonal()
     if not failed and float(diagonal.min()) ** 2 > _ROUNDING * float(diagonal.max()) ** 2:

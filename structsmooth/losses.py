@@ -176,7 +176,7 @@ class StructuralHinge(nn.Module):
         return torch.where(log_z.isfinite(), losses, torch.inf), statistics
 
     def _of_statistics(self, structure: Structure, statistics: tuple[Tensor, ...], allowed: Allowed | None) -> Tensor:
-        """Losses [B] of soft labels."""
+        """Losses [B] of soft labels: statistics of a distribution of outputs in place of one output."""
         if self.cost is not None or allowed is not None:
             raise TypeError(
                 "soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed. With a cost, the "
@@ -315,7 +315,7 @@ class SlackRescaledHinge(StructuralHinge):
 
 
 def _hamming(name: str) -> Hamming:
-    """The cost of that name."""
+    """The Hamming cost, for its name as an argument; other names raise ``TypeError``."""
     if name != "hamming":
         raise TypeError(f'cost must be a cost, part costs, "hamming" or None, got {name!r}')
     return Hamming()

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Verbosity(IntEnum):
-    """Nothing but errors and results; what is being done; or also each pass and the time of each stage."""
+    """How much commands say: errors and results alone, also what they do, or also each pass and the time of stages."""
 
     QUIET = 0
     NORMAL = 1
@@ -28,13 +28,13 @@ _level = ContextVar("verbosity", default=Verbosity.NORMAL)
 
 
 def verbosity() -> Verbosity:
-    """The level that holds now; see :func:`speaking`."""
+    """How much commands say at the moment; see :func:`speaking`."""
     return _level.get()
 
 
 @contextmanager
 def speaking(level: Verbosity) -> Iterator[None]:
-    """Speak at some level in this block."""
+    """In this block, commands say as much as the level allows."""
     token = _level.set(level)
     try:
         yield

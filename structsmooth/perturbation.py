@@ -79,7 +79,7 @@ class Perturbed(Perturbation, Smoother):
     """
 
     def __call__(self, structure: Structure) -> Tensor:
-        """The mean of the perturbed maxima."""
+        """The mean of the perturbed maxima: [B]."""
         return self.with_max(structure)[0]
 
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
@@ -88,9 +88,9 @@ class Perturbed(Perturbation, Smoother):
         first, best = _first(structure), structure.detach()
         largest, y = best.max()
         require_feasible(best, largest)
-        own = best.parts(y)[0]
+        indicators = best.parts(y)[0]
         values = [
-            _moved(structure, first + self.sigma * z).max()[0] - self.sigma * by_example(z * own)
+            _moved(structure, first + self.sigma * z).max()[0] - self.sigma * by_example(z * indicators)
             for z in self.draws(first)
         ]
         feasible = largest > -torch.inf
@@ -119,13 +119,13 @@ class Perturbed(Perturbation, Smoother):
         center = _statistics(best)
         slope = gumbel_slope if self.noise == "gumbel" else (lambda z: z)
         usable = torch.where(first.isfinite(), first, 0.0)
-        sums = [torch.zeros_like(own) for own in center]
+        sums = [torch.zeros_like(statistic) for statistic in center]
         for z in self.draws(first):
             perturbed = _moved(best, first.detach() + self.sigma * z)
             found = _statistics(perturbed)
             weight = by_example(slope(z) * (usable - usable.detach())) / self.sigma
-            for i, (own, middle) in enumerate(zip(found, center, strict=True)):
-                sums[i] = sums[i] + own + weight.view(-1, *[1] * (own.dim() - 1)) * (own - middle)
+            for i, (statistic, middle) in enumerate(zip(found, center, strict=True)):
+                sums[i] = sums[i] + statistic + weight.view(-1, *[1] * (statistic.dim() - 1)) * (statistic - middle)
         return tuple(total / self.n for total in sums)
 
     def with_mu(self, mu: float) -> "Perturbed":
@@ -173,27 +173,27 @@ class _ImplicitMaximum(torch.autograd.Function):
     """Statistics forward; backward the difference to those for the scores that the gradient asks for."""
 
     @staticmethod
-    def forward(ctx: Any, own: IMLE, structure: Structure, noises: Tensor, *potentials: Tensor) -> Tensor:
-        ctx.own, ctx.structure, ctx.noises = own, structure, noises
+    def forward(ctx: Any, imle: IMLE, structure: Structure, noises: Tensor, *potentials: Tensor) -> Tensor:
+        ctx.imle, ctx.structure, ctx.noises = imle, structure, noises
         first = _first(structure)
-        perturbed = [_moved(structure, first + own.sigma * z) for z in noises]
+        perturbed = [_moved(structure, first + imle.sigma * z) for z in noises]
         return torch.stack([_statistics(p)[0] for p in perturbed]).mean(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        own, structure = ctx.own, ctx.structure
+        imle, structure = ctx.imle, ctx.structure
         with torch.enable_grad():
             structure = structure.replace(*(p.detach().requires_grad_() for p in structure.potentials))
             first = _first(structure)
             total = torch.zeros((), dtype=first.dtype, device=first.device)
             for z in ctx.noises:
-                here, there = (_moved(structure, first + own.sigma * z - by) for by in (0.0, own.step * gradient))
+                here, there = (_moved(structure, first + imle.sigma * z - by) for by in (0.0, imle.step * gradient))
                 for sign, perturbed in ((1.0, here), (-1.0, there)):
                     values = perturbed.max()[0]
                     total = total + sign * torch.where(values > -torch.inf, values, 0.0).sum()
             found = torch.autograd.grad(total, structure.potentials, materialize_grads=True)
-        return (None, None, None, *(g / (own.step * own.n) for g in found))
+        return (None, None, None, *(g / (imle.step * imle.n) for g in found))
 
 
 def _first(structure: Structure) -> Tensor:
@@ -206,9 +206,9 @@ def _statistics(structure: Structure) -> list[Tensor]:
     value, y = structure.max()
     require_feasible(structure, value)
     feasible = value > -torch.inf
-    return [own * feasible.view(-1, *[1] * (own.dim() - 1)) for own in structure.parts(y)]
+    return [indicator * feasible.view(-1, *[1] * (indicator.dim() - 1)) for indicator in structure.parts(y)]
 
 
 def _moved(structure: Structure, first: Tensor) -> Structure:
-    """The structure with other first potentials."""
+    """The structure with its first potentials replaced, those that noise is added to."""
     return structure.replace(first, *structure.potentials[1:])

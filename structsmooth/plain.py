@@ -59,7 +59,7 @@ def from_plain(hint: Any, value: Any, name: str) -> Any:
     kind, *bounds = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     origin, options = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, UnionType):
-        return _of_one(options, value, name)
+        return _union(options, value, name)
     if origin is Literal:
         check_choice(name, value, options)
         return value
@@ -96,7 +96,7 @@ def is_needed(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _of_one(options: tuple[Any, ...], value: Any, name: str) -> Any:
+def _union(options: tuple[Any, ...], value: Any, name: str) -> Any:
     """The value of the first of several types that has it; the error is that of the last one."""
     *others, last = (option for option in options if option is not NoneType)
     if value is None and NoneType in options:
@@ -148,9 +148,9 @@ def _array(value: Any, dtype: Any, name: str) -> Any:
     try:
         array = np.array(value)
         kinds = "iu" if np.dtype(dtype).kind in "iu" else "iuf"
-        own = array.astype(dtype) if array.size == 0 or array.dtype.kind in kinds else None
+        converted = array.astype(dtype) if array.size == 0 or array.dtype.kind in kinds else None
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers ({error})") from error
-    if own is None or not np.isfinite(own).all() or (kinds == "iu" and (own != array).any()):
+    if converted is None or not np.isfinite(converted).all() or (kinds == "iu" and (converted != array).any()):
         raise ValueError(f"{name} must be an array of numbers of type {np.dtype(dtype).name}")
-    return own
+    return converted

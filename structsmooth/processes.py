@@ -40,14 +40,14 @@ def joined() -> Iterator[None]:
     from torch.distributed.rendezvous import rendezvous
 
     local_rank, local_count = (int(os.environ.get(name, 0)) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-    own_devices = 0 < local_count <= torch.cuda.device_count()
-    if own_devices:
+    enough_gpus = 0 < local_count <= torch.cuda.device_count()
+    if enough_gpus:
         torch.cuda.set_device(local_rank)
-    backends = "cpu:gloo,cuda:nccl" if own_devices else "gloo"
+    backends = "cpu:gloo,cuda:nccl" if enough_gpus else "gloo"
     with _noticing_losses():
-        store, own_rank, size = next(rendezvous("env://", timeout=_PATIENCE))
-        fresh = PrefixStore(_agreed_name(store, own_rank, size), store)
-        distributed.init_process_group(backends, store=fresh, rank=own_rank, world_size=size, timeout=_PATIENCE)
+        store, global_rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+        fresh = PrefixStore(_agreed_name(store, global_rank, size), store)
+        distributed.init_process_group(backends, store=fresh, rank=global_rank, world_size=size, timeout=_PATIENCE)
     # The end of a group waits for its threads, which may need the interpreter's lock to release tensors. In PyTorch 2.5
     # the group holds that lock meanwhile, and its backend does not, so the backend has to be what ends last.
     assert distributed.group.WORLD is not None
@@ -67,13 +67,13 @@ def _agreed_name(store: "Store", rank: int, size: int) -> str:
     process receives answers a number that the process has just drawn. The counts of restarts would not do, since those
     of several machines may differ.
     """
-    name = own = uuid4().hex
+    name = nonce = uuid4().hex
     others = range(1, size)
     if rank > 0:
-        store.set(f"joins/{rank}", own)
+        store.set(f"joins/{rank}", nonce)
         while True:
-            if store.check([f"named/{own}"]):
-                name = str(store.get(f"named/{own}").decode())
+            if store.check([f"named/{nonce}"]):
+                name = str(store.get(f"named/{nonce}").decode())
                 store.set(f"heard/{name}/{rank}", "")
                 if store.check([f"complete/{name}"]):
                     return name
@@ -117,16 +117,16 @@ def wait() -> None:
     gathered(None)
 
 
-def gathered(own: T) -> list[T]:
+def gathered(value: T) -> list[T]:
     """The objects that the processes pass, in order of rank; they must be picklable."""
-    everyone: list[Any] = [own] * count()
-    _together(distributed.all_gather_object, everyone, own)
+    everyone: list[Any] = [value] * count()
+    _together(distributed.all_gather_object, everyone, value)
     return everyone
 
 
-def concatenated(own: Sequence[T]) -> list[T]:
-    """The sequences of all processes, end to end."""
-    return [item for part in gathered(list(own)) for item in part]
+def concatenated(items: Sequence[T]) -> list[T]:
+    """The items of the sequences that the processes pass, end to end in order of rank."""
+    return [item for sequence in gathered(list(items)) for item in sequence]
 
 
 def run_on_all_ranks(work: Callable[[], T]) -> T:
@@ -146,50 +146,50 @@ def run_on_all_ranks(work: Callable[[], T]) -> T:
     return result
 
 
-def agree(own: Mapping[str, object]) -> None:
+def agree(settings: Mapping[str, object]) -> None:
     """Check that all processes have the same settings, such as options, version and data; each gives its own by name.
 
     Raises:
         ValueError: they differ; the error, the same in all processes, names the first that does.
     """
-    everyone = gathered({name: str(value) for name, value in own.items()})
-    for other, theirs in enumerate(everyone):
-        for name in ["solver", *everyone[0], *theirs]:
-            first, its = everyone[0].get(name), theirs.get(name)
-            if first != its:
+    everyone = gathered({name: str(value) for name, value in settings.items()})
+    for process, others in enumerate(everyone):
+        for name in ["solver", *everyone[0], *others]:
+            first, value = everyone[0].get(name), others.get(name)
+            if first != value:
                 raise ValueError(
                     f"processes must have the same options, version and data, and {name} is {first} in process 0 and "
-                    f"{its} in process {other}: start all of them alike"
+                    f"{value} in process {process}: start all of them alike"
                 )
 
 
-def summed(own: Tensor) -> Tensor:
-    """Sum over processes, the same in all of them; has the shape of ``own``."""
-    total = own.clone()
+def summed(tensor: Tensor) -> Tensor:
+    """Sum over processes, the same in all of them; has the shape of ``tensor``."""
+    total = tensor.clone()
     _together(distributed.all_reduce, total)
     return total
 
 
-def from_first(own: Tensor) -> Tensor:
+def from_first(tensor: Tensor) -> Tensor:
     """The tensor of the first process; the others pass one of the same shape."""
-    return from_one(own, 0)
+    return from_one(tensor, 0)
 
 
-def from_one(own: Tensor, rank: int) -> Tensor:
+def from_one(tensor: Tensor, rank: int) -> Tensor:
     """The tensor of one process; the others pass one of the same shape."""
-    its = own.clone()
-    _together(distributed.broadcast, its, rank)
-    return its
+    received = tensor.clone()
+    _together(distributed.broadcast, received, rank)
+    return received
 
 
-def stacked_rows(own: Tensor) -> Tensor:
+def stacked_rows(rows: Tensor) -> Tensor:
     """The rows of all processes, [Σ rows, ...]; their numbers may differ."""
-    rows = gathered(len(own))
+    counts = gathered(len(rows))
     # By broadcasts: gathering needs equal numbers of rows.
-    parts = [own.contiguous() if i == rank() else own.new_empty(size, *own.shape[1:]) for i, size in enumerate(rows)]
-    for source, part in enumerate(parts):
-        _together(distributed.broadcast, part, source)
-    return torch.cat(parts)
+    blocks = [rows.contiguous() if i == rank() else rows.new_empty(n, *rows.shape[1:]) for i, n in enumerate(counts)]
+    for source, block in enumerate(blocks):
+        _together(distributed.broadcast, block, source)
+    return torch.cat(blocks)
 
 
 def _together(operation: Callable[..., Any], *arguments: Any) -> None:
@@ -205,5 +205,5 @@ def _noticing_losses() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).split(". ")[0]  # advice follows
-        own = os.environ.get("RANK", rank())  # also before the processes have joined
-        raise ConnectionError(f"process {own} cannot reach the others, one may have ended ({reason})") from error
+        index = os.environ.get("RANK", rank())  # also before the processes have joined
+        raise ConnectionError(f"process {index} cannot reach the others, one may have ended ({reason})") from error

@@ -156,17 +156,19 @@ class PairScore(ScoreModule):
         nodes, pairs, *rest = x
         where = rest[0] if rest else None
         is_tree, is_graph = (where is not None and where.dim() == dims for dims in (2, 3))
-        for name, own, weights in (("features of nodes", nodes, self.rows), ("features of pairs", pairs, self.pairs)):
-            if own.dtype != weights.dtype:
-                raise TypeError(f"{name} must have the dtype of the weights, {weights.dtype}, got {own.dtype}")
+        for name, given, weights in (("nodes", nodes, self.rows), ("pairs", pairs, self.pairs)):
+            if given.dtype != weights.dtype:
+                raise TypeError(
+                    f"features of {name} must have the dtype of the weights, {weights.dtype}, got {given.dtype}"
+                )
         count = nodes.shape[1] if is_tree else nodes.shape[1] - 1
         if is_graph:
             assert where is not None
             count = where.shape[1]
         expected = (len(nodes), nodes.shape[1], len(self.rows)), (len(nodes), count, len(self.pairs))
-        for name, own, shape in zip(("nodes", "pairs"), (nodes, pairs), expected, strict=True):
-            if own.shape != shape:
-                raise ValueError(f"features of {name} must have shape {shape}, got {tuple(own.shape)}")
+        for name, given, shape in zip(("nodes", "pairs"), (nodes, pairs), expected, strict=True):
+            if given.shape != shape:
+                raise ValueError(f"features of {name} must have shape {shape}, got {tuple(given.shape)}")
         if is_tree:
             assert where is not None
             below = torch.where((where >= 0).unsqueeze(-1), pairs, 0.0)

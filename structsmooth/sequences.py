@@ -178,7 +178,7 @@ class DenseSequences(Sequences):
             )
 
     def scores(self, rows: Tensor) -> Tensor:
-        """Features times weights [F, S]: [tokens, S]."""
+        """Scores of the tokens, features times weights [F, S]: [tokens, S]."""
         return self.features.to(rows.dtype) @ rows
 
     def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:

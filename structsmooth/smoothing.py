@@ -41,7 +41,7 @@ class Max(Smoother):
     """No smoothing, μ = 0: the max oracle. The gradient is a subgradient."""
 
     def __call__(self, structure: Structure) -> Tensor:
-        """The largest score."""
+        """The largest score [B]: h_μ for μ = 0."""
         return structure.max()[0]
 
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
@@ -180,9 +180,9 @@ class SparseMAP(Smoother):
         return solution.value, solution.largest
 
     def penalty(self, structure: Structure, y: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """(μ/2)‖ν(y)‖², or that of statistics."""
-        own = y if isinstance(y, tuple) else structure.parts(y)
-        counted = own if self.parts == "all" else own[:1]
+        """(μ/2)‖ν(y)‖² [B] of outputs ``y``, or of statistics m in place of ν(y)."""
+        statistics = y if isinstance(y, tuple) else structure.parts(y)
+        counted = statistics if self.parts == "all" else statistics[:1]
         return self.mu / 2 * torch.stack([by_example(p.square()) for p in counted]).sum(0)
 
     def solve(self, structure: Structure, start: Tensor | None = None) -> SparseSolution:

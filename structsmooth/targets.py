@@ -58,8 +58,8 @@ def soft_labels(
         raise ValueError("weights must not be negative, and those of the annotators of an example must sum to 1")
     structure = structure.detach()
     mixed: list[Tensor] = []
-    for own, weight in zip(y.unbind(1), weights.unbind(1), strict=True):
-        parts = structure.parts(own)
+    for labels, weight in zip(y.unbind(1), weights.unbind(1), strict=True):
+        parts = structure.parts(labels)
         terms = [(1 - smoothing) * weight.to(p).view(-1, *[1] * (p.dim() - 1)) * p for p in parts]
         mixed = [a + b for a, b in zip(mixed, terms, strict=True)] if mixed else terms
     if smoothing:

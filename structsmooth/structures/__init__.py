@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from structsmooth.structures.graph_cut import BinaryGraph
     from structsmooth.structures.matching import Matching
     from structsmooth.structures.matching.assignment import linear_sum_assignment
-    from structsmooth.structures.own_oracle import OracleSpace, from_oracle
+    from structsmooth.structures.oracle_space import OracleSpace, from_oracle
     from structsmooth.structures.paths import PathGraph, Paths
     from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
     from structsmooth.structures.projective_trees import ProjectiveTree

@@ -65,7 +65,7 @@ class ActiveSets:
             The slots of the vertices, [b].
         """
         index, values = nonzeros(vertices)
-        self._make_room(int(self.active[rows].all(1).any()), values.shape[1] - self.values.shape[2])
+        self._grow(int(self.active[rows].all(1).any()), values.shape[1] - self.values.shape[2])
         active = self.active[rows]
         products = self.inner(vertices * self.metric, rows)
         square = (vertices.square() * self.metric).sum(1)
@@ -109,13 +109,13 @@ class ActiveSets:
         """The optimum on the affine hull of the active sets for other z [b, A], and the multiplier of Σ u = 1."""
         return affine_optimum(self.products[rows], self.active[rows], linear)
 
-    def _make_room(self, vertices: int, numbers: int) -> None:
-        """Make room for twice as many ``vertices``, if there are some to come, and for more ``numbers`` in each."""
+    def _grow(self, vertices: int, numbers: int) -> None:
+        """Double the slots if there are ``vertices`` to come, and add some for ``numbers`` more in each."""
         more, wider = vertices * self.active.shape[1], max(numbers, 0)
-        self.index, self.values = (pad(own, (0, wider, 0, more)) for own in (self.index, self.values))
+        self.index, self.values = (pad(tensor, (0, wider, 0, more)) for tensor in (self.index, self.values))
         self.products = pad(self.products, (0, more, 0, more))
         self.linear, self.weights, self.active = (
-            pad(own, (0, more)) for own in (self.linear, self.weights, self.active)
+            pad(tensor, (0, more)) for tensor in (self.linear, self.weights, self.active)
         )
 
 

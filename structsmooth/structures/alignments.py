@@ -155,7 +155,7 @@ class Alignment(DynamicProgram):
         return torch.cat([none.unsqueeze(3), moves, (cells - moves.sum(3)).unsqueeze(3)], 3)
 
     def derivation(self, y: Tensor) -> Tensor:
-        """The cells of the path with their moves."""
+        """The scores that paths ``y`` use, one for each cell with the move into it: int64 [B, T U]."""
         classes = len(self.moves) + 1
         cell = torch.arange(y.shape[1] * y.shape[2], device=y.device)
         starts = ~self._has_cells.unsqueeze(1) & (cell == 0)
@@ -163,7 +163,7 @@ class Alignment(DynamicProgram):
         return torch.where(y > 0, cell * classes + y - 1, cell.shape[0] * classes)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """Moves into the cells of the path."""
+        """Outputs [B, K, T, U] from the cells that they use: the moves into these, and 0 elsewhere."""
         steps, width = self.scores.shape[1:]
         classes = len(self.moves) + 1
         y = torch.zeros(*used.shape[:2], steps * width + 1, dtype=torch.int64, device=used.device)

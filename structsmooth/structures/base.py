@@ -117,7 +117,7 @@ class Structure(Distribution):
         rows = self._rows()
         found = [(name, ~(self.used_scores(name) < torch.inf)) for name in self.potential_names]
         examples = [wrong.unsqueeze(-1).flatten(1).any(1) if name in rows else wrong.any() for name, wrong in found]
-        wrong = torch.stack([own.expand(self.potentials[0].shape[0]) for own in examples]).any(0)
+        wrong = torch.stack([flags.expand(self.potentials[0].shape[0]) for flags in examples]).any(0)
 
         def forbidden(name: str, scores: Tensor) -> Tensor:
             if name not in rows:
@@ -192,7 +192,7 @@ class Structure(Distribution):
             # One conversion for all outputs, and no checks: where there is no output, y is none.
             wide = dict(zip(self.potential_names, map(widened, potentials), strict=True))
             space = self._changed({**wide, "_validate_args": False})
-            return torch.stack([space.score(own) for own in y.unbind(1)], 1)
+            return torch.stack([space.score(output) for output in y.unbind(1)], 1)
 
         return with_gradients_of_scores(values, scores, *self.potentials), y
 
@@ -261,7 +261,7 @@ class Structure(Distribution):
         first, *others = self.potentials
         if isinstance(costs, Tensor):
             return self.replace(_augmented(first, costs), *others)
-        if not isinstance(costs, tuple) or not all(isinstance(own, Tensor) for own in costs):
+        if not isinstance(costs, tuple) or not all(isinstance(cost, Tensor) for cost in costs):
             wanted = "a cost, a tensor of part costs or a tuple of one tensor for each of the potentials"
             raise TypeError(f"cost must be {wanted}, got {type(costs).__name__}")
         if len(costs) != 1 + len(others):
@@ -319,7 +319,7 @@ def _check_number(names: tuple[str, ...], potentials: tuple[Tensor, ...]) -> Non
 
 
 def _check_fit(name: str, scores: Any, old: Tensor) -> None:
-    """Raise unless scores fit in the place of old ones."""
+    """Raise unless new potentials are floating point, with the shape and the device of those that they replace."""
     require_scores(name, scores)
     if scores.shape != old.shape:
         raise ValueError(f"{name} must have shape {tuple(old.shape)} as before, got {tuple(scores.shape)}")
@@ -327,10 +327,10 @@ def _check_fit(name: str, scores: Any, old: Tensor) -> None:
 
 
 def _augmented(scores: Tensor, costs: Tensor) -> Tensor:
-    """Scores with costs added, which broadcast to them."""
+    """Potentials, widened, with costs added that broadcast to them."""
     missing = scores.dim() - costs.dim()
     fits = missing >= 0 and all(
-        size in (1, full) for size, full in zip(costs.shape, scores.shape[missing:], strict=True)
+        size in (full, 1) for size, full in zip(costs.shape, scores.shape[missing:], strict=True)
     )
     if not fits:
         raise ValueError(

@@ -138,11 +138,11 @@ class Batch:
 
 
 def _assigned(function: FunctionType) -> set[str]:
-    """Names of the attributes that a function assigns."""
+    """Names of the attributes that a function assigns, read from its bytecode."""
     return {i.argval for i in dis.get_instructions(function) if i.opname == "STORE_ATTR"}
 
 
 def _summary(tensor: Tensor) -> str:
-    """Dtype, shape and, away from the CPU, device."""
+    """A tensor in the text of a batch: dtype, shape and, away from the CPU, device."""
     device = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}{device}"

@@ -14,7 +14,7 @@ from structsmooth.structures.transforms import in_transform
 Backend = Literal["auto", "compiled", "triton", "torch"]
 MU = Interval(above=True, remedy="; for no smoothing use Max()")
 Mu = Annotated[float, MU]
-"""A level of smoothing."""
+"""The values that a level of smoothing μ may have."""
 
 # Wrong examples that a message names.
 _SHOWN = 5
@@ -187,7 +187,7 @@ def require_feasible(structure: Any, *values: Tensor) -> None:
     """Raise ``NoOutputError`` for examples of which a value [B] is -inf, if the structure checks values."""
     if not structure.validate_args:
         return
-    impossible = torch.stack([own.detach() for own in values]) == -torch.inf
+    impossible = torch.stack([value.detach() for value in values]) == -torch.inf
     if bool(impossible.any()):
         raise NoOutputError(first_examples(impossible.T))
 

@@ -98,7 +98,7 @@ class Constituents(DynamicProgram):
         return torch.cat([spans.flatten(1), widened(self.offset).unsqueeze(1)], 1)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sentences."""
+        """The root of the program for the length of each sentence: int64 [B]."""
         return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
@@ -136,14 +136,14 @@ class Constituents(DynamicProgram):
         return torch.cat([torch.where(self.mask, none, 0.0).unsqueeze(3), spans], 3)
 
     def derivation(self, y: Tensor) -> Tensor:
-        """The spans with their labels, and the offset."""
+        """The scores that outputs ``y`` use: those of their spans with their labels, and the offset."""
         words, labels = self.spans.shape[2:]
         place = torch.arange(words**2, device=y.device)
         spans = torch.where(y.flatten(1) >= 0, place * labels + y.flatten(1), words**2 * labels + 1)
         return torch.cat([spans, torch.full_like(spans[:, :1], words**2 * labels)], 1)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """Labels of spans, -1 where there are none."""
+        """Outputs [B, K, n, n] from the scores that they use: labels of spans, -1 for what is no constituent."""
         words, labels = self.spans.shape[2:]
         place = torch.where(used < words**2 * labels, used // labels, words**2)
         y = torch.full((*used.shape[:2], words**2 + 1), -1, device=used.device).scatter(2, place, used % labels)

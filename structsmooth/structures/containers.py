@@ -44,16 +44,12 @@ def register(cls: type[Container]) -> None:
 
 def _flattened(instance: Container) -> tuple[list[Any], Context]:
     """The attributes that hold tensors, and their names with all other attributes."""
-    own: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for name, value in instance.attributes().items():
-        kind = own if _holds_tensors(value) else others
+        kind = tensors if any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)) else others
         kind[name] = value
-    return list(own.values()), (tuple(own), others)
-
-
-def _holds_tensors(value: Any) -> bool:
-    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
+    return list(tensors.values()), (tuple(tensors), others)
 
 
 class TensorFields:

@@ -34,19 +34,19 @@ class Distribution(Batch, ABC):
 
     @abstractmethod
     def score(self, y: Tensor) -> Tensor:
-        """Scores of outputs."""
+        """Scores [B] of outputs ``y``."""
 
     @abstractmethod
     def max(self) -> tuple[Tensor, Tensor]:
-        """Max oracle."""
+        """Max oracle: the largest scores [B], and outputs that have them."""
 
     @abstractmethod
     def logsumexp(self) -> Tensor:
-        """Exp oracle."""
+        """Exp oracle: the log-partition function [B]."""
 
     @abstractmethod
     def marginals(self) -> tuple[Tensor, ...]:
-        """Probabilities of the parts."""
+        """Probabilities of the parts of outputs, a tensor for each kind of part."""
 
     @abstractmethod
     def potential_costs(self, costs: Tensor) -> Tensor | tuple[Tensor, ...]:
@@ -76,7 +76,7 @@ class Distribution(Batch, ABC):
 
     @abstractmethod
     def _no_oracle(self, oracle: str) -> NotImplementedError:
-        """The error of an oracle that there is not."""
+        """The error to raise for an oracle that the structure does not have."""
 
     def _part_scores(self) -> tuple[Tensor, ...]:
         """Scores of the parts, which broadcast to :meth:`marginals`; anything at padding."""
@@ -313,26 +313,26 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.tensor([[1.0, 3.0]])).expected_score((torch.tensor([[0.5, 0.5]]),))
             tensor([2.])
         """
-        if not isinstance(statistics, tuple) or not all(isinstance(own, Tensor) for own in statistics):
+        if not isinstance(statistics, tuple) or not all(isinstance(statistic, Tensor) for statistic in statistics):
             raise TypeError("statistics must be a tuple of one tensor for each kind of part, as marginals() returns")
         scores = self._part_scores()
         if len(statistics) != len(scores):
             raise ValueError(f"statistics must have a tensor for each of {len(scores)} kinds, got {len(statistics)}")
-        for name, own, of_parts in zip(self.potential_names, statistics, scores, strict=False):
-            fits = own.shape[:1] == (len(self),) and own.dim() == of_parts.dim()
-            pairs = zip(own.shape[1:], of_parts.shape[1:], strict=False)
+        for name, statistic, part_scores in zip(self.potential_names, statistics, scores, strict=False):
+            fits = statistic.shape[:1] == (len(self),) and statistic.dim() == part_scores.dim()
+            pairs = zip(statistic.shape[1:], part_scores.shape[1:], strict=False)
             if not (fits and all(scored in (1, size) for size, scored in pairs)):
-                shape = (len(self), *of_parts.shape[1:])
-                raise ValueError(f"statistics of {name} must have shape {shape}, got {tuple(own.shape)}")
+                shape = (len(self), *part_scores.shape[1:])
+                raise ValueError(f"statistics of {name} must have shape {shape}, got {tuple(statistic.shape)}")
         return _inner_products(statistics, scores)
 
     def _divergence(self: D, other: D, relative: bool) -> Tensor:
         """Cross-entropy; minus the entropy if ``relative``, without the digits that the difference of both loses."""
         _require_outputs_of(self, other)
-        dtype, own, other = self.value_dtype, self.to(torch.float64), other.to(torch.float64)
-        pairs = zip(own._part_scores(), other._part_scores(), strict=True)
-        expected = own._expected([theirs - ours if relative else theirs for ours, theirs in pairs])
-        log_z, other_log_z = own.logsumexp(), other.logsumexp()
+        dtype, wide, other = self.value_dtype, self.to(torch.float64), other.to(torch.float64)
+        pairs = zip(wide._part_scores(), other._part_scores(), strict=True)
+        expected = wide._expected([other_score - score if relative else other_score for score, other_score in pairs])
+        log_z, other_log_z = wide.logsumexp(), other.logsumexp()
         divergence = not_below_zero(excess(other_log_z - log_z if relative else other_log_z, expected))
         return torch.where(log_z > -torch.inf, divergence, 0.0).to(dtype)
 
@@ -367,9 +367,9 @@ def by_example(values: Tensor) -> Tensor:
 def _require_outputs_of(structure: Any, other: Any) -> None:
     if type(other) is not type(structure):
         raise TypeError(f"other must be a {type(structure).__name__}, got {type(other).__name__}")
-    shape, own = (tuple(s.potentials[0].shape) for s in (other, structure))
-    if shape != own:
-        raise ValueError(f"other must have first potentials of shape {own}, got {shape}")
+    shape, expected = (tuple(s.potentials[0].shape) for s in (other, structure))
+    if shape != expected:
+        raise ValueError(f"other must have first potentials of shape {expected}, got {shape}")
     if structure.validate_args and hasattr(structure, "lengths") and not torch.equal(structure.lengths, other.lengths):
         raise ValueError("other must have the lengths of this structure")
 

@@ -18,16 +18,16 @@ def uniform_numbers(shape: Iterable[int], generator: Generator | None, device: t
 def gumbel_noise(scores: Tensor, generator: Generator | None, antithetic: bool = False) -> tuple[Tensor, ...]:
     """Gumbel noise of mean zero in the shape of the scores, in at least float32; an antithetic pair, or one tensor."""
     uniform = uniform_numbers(scores.shape, generator, scores.device)
-    numbers = [own.clamp_min(_TINY) for own in ((uniform, 1 - uniform) if antithetic else (uniform,))]
-    return tuple((-(-own.log()).clamp_min(_TINY).log() - _EULER).to(_accumulated(scores)) for own in numbers)
+    numbers = [u.clamp_min(_TINY) for u in ((uniform, 1 - uniform) if antithetic else (uniform,))]
+    return tuple((-(-u.log()).clamp_min(_TINY).log() - _EULER).to(_accumulated(scores)) for u in numbers)
 
 
 def gaussian_noise(scores: Tensor, generator: Generator | None, antithetic: bool = False) -> tuple[Tensor, ...]:
-    """Standard normal noise, as :func:`gumbel_noise`."""
+    """Standard normal noise in the shape of the scores, as :func:`gumbel_noise` gives its noise."""
     source = scores.device if generator is None else generator.device
     noise = torch.randn(scores.shape, generator=generator, dtype=torch.float64, device=source)
     pair = (noise, -noise) if antithetic else (noise,)
-    return tuple(own.to(scores.device).to(_accumulated(scores)) for own in pair)
+    return tuple(z.to(scores.device).to(_accumulated(scores)) for z in pair)
 
 
 def gumbel_slope(noise: Tensor) -> Tensor:

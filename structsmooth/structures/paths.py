@@ -124,7 +124,7 @@ class Paths(DynamicProgram):
         return y.to(torch.int64)
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
-        """Labels, and their number 2."""
+        """Whether each edge is on the path, 0 or 1, as one of two classes."""
         return y, 2
 
     def potential_costs(self, costs: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,12 +141,12 @@ class Paths(DynamicProgram):
         return torch.stack([feasible.unsqueeze(1) - edges, edges], 2)
 
     def derivation(self, y: Tensor) -> Tensor:
-        """The edges on the path, and the offset."""
+        """The scores that paths ``y`` use: those of their edges, and the offset."""
         edges = self.graph.edges
         used = torch.where(y > 0, torch.arange(edges, device=y.device), edges + 1)
         return torch.cat([used, torch.full_like(used[:, :1], edges)], 1)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """1 for edges on the path."""
+        """Outputs [B, K, E] from the scores that they use: 1 for edges on the path, 0 elsewhere."""
         y = torch.zeros(*used.shape[:2], self.graph.edges + 2, dtype=torch.int64, device=used.device)
         return y.scatter(2, used, 1)[..., :-2]

@@ -70,7 +70,7 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         return projective_trees(self.arcs.shape[1], self._labels_per_arc, self.single_root)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sentences."""
+        """The root of the program for the length of each sentence: int64 [B]."""
         return self.lengths
 
     def read_max_marginals(self, values: Tensor) -> Tensor:

@@ -101,20 +101,20 @@ class SearchSpace(Structure, Generic[Subset]):
 
     def best_first(self, example: int) -> Iterator[tuple[float, tuple[int, ...]]]:
         """All outputs of an example with their scores, in descending order of the scores."""
-        queue: list[tuple[float, tuple[int, ...], int, Subset]] = []
+        frontier: list[tuple[float, tuple[int, ...], int, Subset]] = []
         serial = count()  # sets themselves are never compared
 
         def push(subset: Subset, above: float) -> None:
             bound = self._bound(subset, above)
             if bound == -math.inf:
                 return
-            if len(queue) >= self.max_sets:
+            if len(frontier) >= self.max_sets:
                 raise MemoryError(search_too_large(example, self.max_sets))
-            heappush(queue, (-bound, self.lowest(subset), next(serial), subset))
+            heappush(frontier, (-bound, self.lowest(subset), next(serial), subset))
 
         push(self.initial(example), math.inf)
-        while queue:
-            negative_bound, lowest, _, subset = heappop(queue)
+        while frontier:
+            negative_bound, lowest, _, subset = heappop(frontier)
             if self.is_singleton(subset):
                 yield -negative_bound, lowest
             else:
@@ -139,8 +139,8 @@ class SearchSpace(Structure, Generic[Subset]):
         with torch.no_grad():
             found = [list(islice(self.best_first(b), k)) for b in range(len(scores))]
             nothing = [self.lowest(self.initial(b)) for b in range(len(scores))]
-        outputs = [[y for _, y in own] + [other] * (k - len(own)) for own, other in zip(found, nothing, strict=True)]
-        exists = torch.tensor([[slot < len(own) for slot in range(k)] for own in found], device=scores.device)
+        outputs = [[y for _, y in best] + [other] * (k - len(best)) for best, other in zip(found, nothing, strict=True)]
+        exists = torch.tensor([[slot < len(best) for slot in range(k)] for best in found], device=scores.device)
         y = torch.tensor(outputs, device=scores.device)
         values = torch.stack([self.score(y[:, slot]) for slot in range(k)], 1)
         if self.validate_args:
@@ -161,15 +161,15 @@ class SearchSpace(Structure, Generic[Subset]):
         return min(bound, above)
 
     def _check_scores(self, values: Tensor, found: list[list[tuple[float, tuple[int, ...]]]]) -> None:
-        for row, own in zip(values.tolist(), found, strict=True):
-            for score, (bound, y) in zip(row, own, strict=False):
+        for row, best in zip(values.tolist(), found, strict=True):
+            for score, (bound, y) in zip(row, best, strict=False):
                 if not abs(score - bound) <= self._rounding(score):
                     raise ValueError(
                         f"upper_bound of a single output must be its score, {score}, got {bound} for y = {y}"
                     )
 
     def _rounding(self, value: float) -> float:
-        """By how much two roundings of a sum may differ."""
+        """By how much two sums of the same scores near ``value`` may differ by rounding."""
         epsilon: float = torch.finfo(widened(self.potentials[0]).dtype).eps
         return math.sqrt(epsilon) * max(1.0, abs(value))
 

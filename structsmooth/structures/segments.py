@@ -153,7 +153,7 @@ class SemiMarkov(DynamicProgram):
         return torch.cat([segments.flatten(1), transition.flatten(1)], 1)
 
     def sizes(self) -> Tensor:
-        """Lengths of the sequences."""
+        """The root of the program for the length of each sequence: int64 [B]."""
         return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class SemiMarkov(DynamicProgram):
         return y.gather(1, torch.where(self._starts(y), t, 0).cummax(1).values), self.unary.shape[-1]
 
     def derivation(self, y: Tensor) -> Tensor:
-        """Segments, and transitions before all but the first."""
+        """The scores that outputs ``y`` use: of their segments, and of transitions before all but the first."""
         _, steps, states = self.unary.shape
         longest = self.durations.shape[-2]
         t, starts, labels = torch.arange(steps, device=y.device), self._starts(y), self.as_classes(y)[0]
@@ -213,7 +213,7 @@ class SemiMarkov(DynamicProgram):
         return super().cost_augmented(y, cost)
 
     def _with_segments(self) -> "SemiMarkov":
-        """The same with scores of segments, which are 0."""
+        """The structure with scores of segments of 0 where it has none, for costs to be added to."""
         zeros = self.unary.new_zeros(1, 1, 1, 1).expand(*self.unary.shape[:2], *self.durations.shape[-2:])
         names = (*self.potential_names, "segments")
         return self._changed({"segments": zeros, "potential_names": names})
@@ -236,8 +236,8 @@ class SemiMarkov(DynamicProgram):
         # Of segments that start at t and have more than k positions, the best.
         longer = segments.flip(2).cummax(2).values.flip(2)
         best = longer[:, :, 0]
-        for k in range(1, min(longest, steps)):
-            best = torch.maximum(best, pad(longer[:, :-k, k], (0, 0, k, 0), value=-torch.inf))
+        for k in range(1, longest):
+            best = torch.maximum(best, pad(longer[:, :, k], (0, 0, k, 0), value=-torch.inf)[:, :steps])
         return torch.where(self.mask.unsqueeze(-1), best, 0.0)
 
 

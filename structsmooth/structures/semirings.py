@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Semiring(ABC):
-    """How scores of alternatives are summed."""
+    """How a recursion sums the scores of alternatives, and so which oracle it becomes."""
 
     def embed(self, scores: Tensor) -> Tensor:
         """Scores [...] as values [..., R]."""
@@ -163,7 +163,7 @@ def top_k(recursion: Recursion, k: int, *potentials: Tensor) -> tuple[Tensor, tu
 
     slots = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
     found = pullbacks(totals, slots, _zeros(potentials), *(potential.detach() for potential in potentials))
-    parts = [torch.stack(own, 1) for own in zip(*found, strict=True)]
+    parts = [torch.stack(gradients, 1) for gradients in zip(*found, strict=True)]
     return values, _where_possible(values.detach(), parts)
 
 
@@ -189,7 +189,7 @@ def sample(
             shifts = [zero.requires_grad_() for zero in _zeros(potentials)]
             total = recursion(Draw(generator), *_shifted((*shifts, *potentials))).squeeze(-1)
             draws = [torch.autograd.grad(total.sum(), shifts, retain_graph=True) for _ in range(n)]
-        parts = tuple(torch.stack(own, 1) for own in zip(*draws, strict=True))
+        parts = tuple(torch.stack(gradients, 1) for gradients in zip(*draws, strict=True))
         return _where_possible(total.detach().unsqueeze(1), parts)
 
     return outside_inference_mode(indicators, *(potential.detach() for potential in potentials))
@@ -208,7 +208,7 @@ def _shifted(arguments: Sequence[Tensor]) -> list[Tensor]:
 def _where_possible(values: Tensor, parts: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """Indicators [B, K, ...], or zeros where values [B, K or 1] are -inf."""
     possible = values > -torch.inf
-    return tuple(torch.where(possible.view(*possible.shape, *[1] * (own.dim() - 2)), own, 0.0) for own in parts)
+    return tuple(torch.where(possible.view(*possible.shape, *[1] * (part.dim() - 2)), part, 0.0) for part in parts)
 
 
 def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ def pullbacks(
             inputs = [point.detach().requires_grad_() for point in points]
             value = function(*inputs, *others)
             gradient = partial(torch.autograd.grad, value, inputs, retain_graph=True, materialize_grads=True)
-            return [gradient(own) for own in weights]
+            return [gradient(weight) for weight in weights]
 
     def pulled(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
         at, rest = tensors[: len(points)], tensors[len(points) : -len(rows)]

@@ -78,31 +78,31 @@ class SlackRescaled(Structure):
         *scores, margin = potentials
         require_scores("margin", margin)
         require_shape("margin", margin, "[B]", tuple(self.margin.shape))
-        return self._with(self.structure.replace(*scores), self.y, self.mistake_cost, margin)
+        return self._rebuilt(self.structure.replace(*scores), self.y, self.mistake_cost, margin)
 
     def batched(self) -> "SlackRescaled":
         """The same outputs with a row for each example in all potentials."""
         structure = self.structure.batched()
         assert structure is not None  # those that can be counted have rows
-        return self._with(structure, self.y, self.mistake_cost, self.margin)
+        return self._rebuilt(structure, self.y, self.mistake_cost, self.margin)
 
     def __getitem__(self, index: Any) -> "SlackRescaled":
         rows = torch.arange(len(self), device=self.y.device)[index].view(-1)
         tensors = (tensor[rows] for tensor in (self.y, self.mistake_cost, self.margin))
-        return self._with(self.structure[index], *tensors)
+        return self._rebuilt(self.structure[index], *tensors)
 
     def to(self, *target: torch.device | torch.dtype | str | int) -> "SlackRescaled":
         """The same outputs on another device, in another floating point dtype, or both."""
         tensors = super().to(*target)
-        return self._with(self.structure.to(*target), tensors.y, tensors.mistake_cost, tensors.margin)
+        return self._rebuilt(self.structure.to(*target), tensors.y, tensors.mistake_cost, tensors.margin)
 
     def detach(self) -> "SlackRescaled":
         """The same outputs without the history of the potentials."""
-        return self._with(self.structure.detach(), self.y, self.mistake_cost.detach(), self.margin.detach())
+        return self._rebuilt(self.structure.detach(), self.y, self.mistake_cost.detach(), self.margin.detach())
 
     def without_wrong(self) -> "SlackRescaled":
-        """As in :class:`~structsmooth.Structure`."""
-        return self._with(self.structure.without_wrong(), self.y, self.mistake_cost, self.margin)
+        """The same outputs where examples that use NaN or +inf have none, as in :class:`~structsmooth.Structure`."""
+        return self._rebuilt(self.structure.without_wrong(), self.y, self.mistake_cost, self.margin)
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
@@ -117,7 +117,7 @@ class SlackRescaled(Structure):
         """Statistics of outputs: their costs times the parts that they have and the labels lack, and their costs."""
         costs = self._costs(y.unsqueeze(1)).squeeze(1)
         pairs = zip(self.structure.parts(y), self.structure.parts(self.y), strict=True)
-        return (*(costs.view(-1, *[1] * (own.dim() - 1)) * (own - labels) for own, labels in pairs), costs)
+        return (*(costs.view(-1, *[1] * (part.dim() - 1)) * (part - labels) for part, labels in pairs), costs)
 
     def _part_scores(self) -> tuple[Tensor, ...]:
         return (*self.structure._part_scores(), self.margin)
@@ -166,8 +166,8 @@ class SlackRescaled(Structure):
         """Costs [B, K] of outputs [B, K, ...]."""
         correct, _ = self.structure.as_classes(self.y)
         real = getattr(self.structure, "mask", torch.ones_like(correct, dtype=torch.bool))
-        wrong = [(self.structure.as_classes(own)[0] != correct) & real for own in y.unbind(1)]
-        mistakes = torch.stack([own.flatten(1).sum(1) for own in wrong], 1)
+        wrong = [(self.structure.as_classes(output)[0] != correct) & real for output in y.unbind(1)]
+        mistakes = torch.stack([mistaken.flatten(1).sum(1) for mistaken in wrong], 1)
         return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * mistakes
 
     def _costs_of_counts(self, count: int) -> Tensor:
@@ -175,7 +175,7 @@ class SlackRescaled(Structure):
         numbers = torch.arange(count, device=self.y.device)
         return self.mistake_cost.to(self.margin.dtype).unsqueeze(1) * numbers
 
-    def _with(self, structure: Structure, y: Tensor, mistake_cost: Tensor, margin: Tensor) -> "SlackRescaled":
+    def _rebuilt(self, structure: Structure, y: Tensor, mistake_cost: Tensor, margin: Tensor) -> "SlackRescaled":
         rescaled = SlackRescaled(structure, y, mistake_cost)
         rescaled.margin = margin
         return rescaled

@@ -7,12 +7,12 @@ from structsmooth.structures.base import check_k
 from structsmooth.structures.dependencies import Dependencies
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs.reference import scores_of_outputs
-from structsmooth.structures.programs.structure import Derived
+from structsmooth.structures.programs.structure import LinearlyScored
 from structsmooth.structures.semirings import Semiring, inverse_cdf, logsumexp, marginals
 from structsmooth.structures.spanning_trees import elimination, operators
 
 
-class SpanningTree(Dependencies, Derived):
+class SpanningTree(Dependencies, LinearlyScored):
     """All dependency trees of sentences, bound to scores of arcs; they may cross.
 
     score(y) is the sum of the scores of the arcs of a tree, in which every word has a head that is another word or the

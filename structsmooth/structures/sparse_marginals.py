@@ -110,7 +110,7 @@ class _Search:
         self.structure, self.mu, self.parts = structure, mu, parts
         # Scores that this makes of allowed ones are allowed.
         space = structure.detach().to(torch.float64)._changed({"_validate_args": False})
-        self.shapes = [own.shape for own in space.parts(space.max()[1])]
+        self.shapes = [part.shape for part in space.parts(space.max()[1])]
         expanded = _expanded(space, self.shapes)
         if parts == "all" or space.is_fractional:
             space = space.replace(*expanded)
@@ -175,7 +175,7 @@ class _Search:
             wanted = f"[B, k, ...] with B and ... as {tuple(self.y.shape)}"
             raise ValueError(f"start must hold outputs {wanted}, got {tuple(start.shape)}")
         known = [_flat(self.space.parts(y)).double() for y in start.unbind(1)]
-        index, values = (own.unflatten(0, start.shape[1::-1]).transpose(0, 1) for own in nonzeros(torch.cat(known)))
+        index, values = (flat.unflatten(0, start.shape[1::-1]).transpose(0, 1) for flat in nonzeros(torch.cat(known)))
         allowed = torch.stack([self.space.score(y) > -torch.inf for y in start.unbind(1)], 1)
         rows = (self.feasible & allowed.any(1)).nonzero().squeeze(1)
         while len(rows):
@@ -190,10 +190,10 @@ class _Search:
     def _statistics(self, rows: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """The best outputs of examples whose scores are less by μ times ``penalty`` [b, D], and their parts."""
         space = self.space[rows]
-        lessened = [self.mu * own.view(len(rows), *shape[1:]) for own, shape in self._split(penalty)]
+        lessened = [self.mu * part.view(len(rows), *shape[1:]) for part, shape in self._split(penalty)]
         first, *others = space.potentials
         if self.parts == "all":
-            others = [scores - own for scores, own in zip(others, lessened[1:], strict=True)]
+            others = [scores - reduction for scores, reduction in zip(others, lessened[1:], strict=True)]
         return _oracle(space.replace(first - lessened[0], *others))[1:]
 
     def _split(self, flat: Tensor) -> list[tuple[Tensor, torch.Size]]:
@@ -219,7 +219,7 @@ class _Search:
         value = largest.squeeze(1) + (weights * below).sum(1) - square / 2
         value = torch.where(feasible, self.mu * value, -torch.inf)
         dtype = scores.dtype
-        statistics = tuple(own.view(shape).to(dtype) for own, shape in self._split(mean))
+        statistics = tuple(part.view(shape).to(dtype) for part, shape in self._split(mean))
         gap, calls = self.mu * self.gap.clamp_min(0.0), self.calls
         outputs, largest = self.outputs[:, kept], self.largest
         return SparseSolution(
@@ -241,13 +241,13 @@ def _oracle(space: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _expanded(structure: Any, shapes: list[torch.Size]) -> list[Tensor]:
     """Scores of all parts, in the shapes of the parts and at least in float32."""
-    scores = [own.float() if own.dtype.itemsize < 4 else own for own in structure._part_scores()]
-    return [own.expand(shape) for own, shape in zip(scores, shapes, strict=True)]
+    scores = [part.float() if part.dtype.itemsize < 4 else part for part in structure._part_scores()]
+    return [part.expand(shape) for part, shape in zip(scores, shapes, strict=True)]
 
 
 def _flat(parts: Any) -> Tensor:
     """Parts of each example in one row: [B, D]."""
     dtype = parts[0].dtype
-    for own in parts:
-        dtype = torch.promote_types(dtype, own.dtype)
-    return torch.cat([own.to(dtype).reshape(len(own), own.shape[1:].numel()) for own in parts], 1)
+    for part in parts:
+        dtype = torch.promote_types(dtype, part.dtype)
+    return torch.cat([part.to(dtype).reshape(len(part), part.shape[1:].numel()) for part in parts], 1)

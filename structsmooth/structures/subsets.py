@@ -85,7 +85,7 @@ class Subset(DynamicProgram):
         return torch.where(self.mask.unsqueeze(2), widened(self.unary), 0.0).flatten(1)
 
     def sizes(self) -> Tensor:
-        """Numbers of items."""
+        """The root of the program for the number of items of each example: int64 [B]."""
         return self.lengths
 
     def checked_labels(self, y: Tensor) -> Tensor:
@@ -100,12 +100,12 @@ class Subset(DynamicProgram):
         return y
 
     def derivation(self, y: Tensor) -> Tensor:
-        """One score for each item."""
+        """The score of taking or of leaving each item: int64 [B, N]."""
         index = 2 * torch.arange(y.shape[1], device=y.device) + y
         return torch.where(self.mask, index, 2 * y.shape[1])
 
     def outputs(self, used: Tensor) -> Tensor:
-        """1 for items that are taken."""
+        """Outputs [B, K, N] from the scores that they use: 1 for items that are taken, 0 for others."""
         items = self.unary.shape[1]
         y = torch.zeros(*used.shape[:2], items + 1, dtype=torch.int64, device=used.device)
         return y.scatter(2, used // 2, used % 2)[..., :items]

@@ -32,7 +32,7 @@ def with_transforms(
     """
 
     class Transformed(torch.autograd.Function):
-        """The operator with a rule for every transform."""
+        """The operator as a function of autograd, with a rule for every transform."""
 
         @staticmethod
         def forward(*arguments: Any) -> Any:
@@ -41,9 +41,9 @@ def with_transforms(
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
             outputs = output if isinstance(output, tuple) else (output,)
-            ctx.differentiable = [backward is not None and own.is_floating_point() for own in outputs]
+            ctx.differentiable = [backward is not None and result.is_floating_point() for result in outputs]
             ctx.mark_non_differentiable(
-                *(own for own, smooth in zip(outputs, ctx.differentiable, strict=True) if not smooth)
+                *(result for result, smooth in zip(outputs, ctx.differentiable, strict=True) if not smooth)
             )
             ctx.arguments = inputs
             if backward is not None:
@@ -65,14 +65,14 @@ def with_transforms(
         def jvp(ctx: Any, *tangents: Any) -> Any:
             """What the gradient, which is linear in the weights of outputs, gives if it is differentiated by them."""
             moved = [i for i, tangent in enumerate(tangents) if isinstance(tangent, Tensor)]
-            arguments = [_primal(own) for own in ctx.arguments]
+            arguments = [_primal(argument) for argument in ctx.arguments]
 
             def answers(*scores: Tensor) -> tuple[Tensor, ...]:
-                for i, own in zip(moved, scores, strict=True):
-                    arguments[i] = own
+                for i, score in zip(moved, scores, strict=True):
+                    arguments[i] = score
                 outputs = call(*arguments)
                 whole = outputs if isinstance(outputs, tuple) else (outputs,)
-                return tuple(own for own, smooth in zip(whole, ctx.differentiable, strict=True) if smooth)
+                return tuple(result for result, smooth in zip(whole, ctx.differentiable, strict=True) if smooth)
 
             if not moved or not any(ctx.differentiable):
                 return None if len(ctx.differentiable) == 1 else (None,) * len(ctx.differentiable)
@@ -93,13 +93,13 @@ def with_transforms(
 def _primal(argument: Any) -> Any:
     """An argument without its tangents."""
     if isinstance(argument, (list, tuple)):
-        return [_primal(own) for own in argument]
+        return [_primal(item) for item in argument]
     return forward_ad.unpack_dual(argument).primal if isinstance(argument, Tensor) else argument
 
 
 def _at(i: int, arguments: Any, dims: Any) -> list[Any]:
-    """Slice i of the arguments that have one."""
+    """The arguments of one call under ``vmap``: slice i of those that have a dimension for it."""
     return [
-        own if dim is None else own.select(dim, i) if isinstance(own, Tensor) else _at(i, own, dim)
-        for own, dim in zip(arguments, dims, strict=True)
+        argument if dim is None else argument.select(dim, i) if isinstance(argument, Tensor) else _at(i, argument, dim)
+        for argument, dim in zip(arguments, dims, strict=True)
     ]

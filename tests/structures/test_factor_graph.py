@@ -20,7 +20,7 @@ from torch.testing import assert_close
 from structsmooth import Entropy, FactorGraph, Hamming, Max, StructuralHinge
 from structsmooth.factors import LocalPolytope
 from structsmooth.structures.factor_graph.layout import Layout, colors
-from structsmooth.structures.factor_graph.messages import Messages
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual
 
 CYCLE = torch.tensor([[0, 1], [1, 2], [2, 0]])
 SIZES = {"mixed": (4, 6, 3, 3), "binary": (4, 9, 9, 2), "forests": (4, 8, 0, 3), "hard": (3, 12, 18, 3)}
@@ -137,7 +137,7 @@ def test_messages_move_scores_and_keep_their_sums(kind: str) -> None:
     y = torch.arange(graph.unary[..., 0].numel()).view(graph.unary.shape[:2]) % graph.unary.shape[-1]
     for method in ("auto", "messages", "lp"):
         relaxation = graph.relaxed(method)
-        moved = Messages(*graph.batched()._scores()).reparameterized(relaxation.deltas)
+        moved = RelaxationDual(*graph.batched()._scores()).reparameterized(relaxation.deltas)
         assert_close(graph.batched().replace(*moved).score(y), graph.score(y))
         maxima = [scores.flatten(2).amax(-1) for scores in moved]
         bound = (maxima[0] * graph.node_mask).sum(1) + (maxima[1] * graph.edge_mask).sum(1)
@@ -200,7 +200,7 @@ def test_a_penalty_for_what_is_forbidden_is_enough() -> None:
 def test_sweeps_in_torch_are_the_compiled_ones(kind: str) -> None:
     """At low temperatures, exponentials underflow; penalties of hard constraints make them do so at any."""
     graph = graphs(kind)
-    problem = Messages(*graph._scores())
+    problem = RelaxationDual(*graph._scores())
     for own in ([0.0, 0.0, 0.0, 0.0], [0.0, 0.1, 1.0, 3.0], [1e-6, 3e-3, 1e-2, 3e-2]):
         tau = torch.tensor(own, dtype=torch.float64)[: len(graph.unary)]
         deltas = problem.zero()
@@ -213,7 +213,7 @@ def test_sweeps_in_torch_are_the_compiled_ones(kind: str) -> None:
 @pytest.mark.parametrize("tau", [0.0, 0.5])
 def test_sweeps_never_raise_the_dual(tau: float) -> None:
     graph = graphs("hard")
-    problem, temperatures = Messages(*graph._scores()), torch.full((3,), tau).double()
+    problem, temperatures = RelaxationDual(*graph._scores()), torch.full((3,), tau).double()
     deltas = problem.zero()
     for _ in range(20):
         before = problem.dual(deltas, temperatures)

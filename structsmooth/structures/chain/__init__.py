@@ -231,7 +231,7 @@ class LinearChain(Structure):
 
     @property
     def _oracles(self) -> Any:
-        """The module of the oracles that answer."""
+        """The module whose functions are the oracles of the chain."""
         if self._compiled:
             return operators
         return fused if checks.is_fused(self.backend, self.unary.device) else reference

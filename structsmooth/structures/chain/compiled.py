@@ -342,7 +342,7 @@ def max_marginals(unary, transition, length, ahead, out):
 
 @inlined
 def of_example(transition, b):
-    """The transitions of example b among [1 or B, E, S, S], which all may share."""
+    """The transitions of example b."""
     return transition[b if transition.shape[0] > 1 else 0]
 
 

@@ -166,7 +166,7 @@ class DeformableTree(Structure):
         return y, self.unary.shape[2:].numel()
 
     def potential_costs(self, costs: Tensor) -> Tensor:
-        """Costs of positions on the grid."""
+        """Costs [B, N, H W] of positions as classes, as costs [B, N, H, W] on the grid."""
         return costs.view(self.unary.shape)
 
     def checked_labels(self, y: Tensor) -> Tensor:

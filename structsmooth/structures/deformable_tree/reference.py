@@ -36,14 +36,14 @@ def max_marginals(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: 
     sent, before = [unary] * nodes, [unary] * nodes
     for t in reversed(range(nodes)):
         sent[t] = torch.where(hangs[t], upward(inside[:, t], costs, t), inside[:, t].amax((1, 2), keepdim=True))
-        before[t] = _at(inside, above[t])
-        inside = _with(inside, above[t], before[t] + sent[t])
+        before[t] = _scores_at(inside, above[t])
+        inside = _with_scores_at(inside, above[t], before[t] + sent[t])
     rest = torch.zeros_like(inside)
     for t in range(nodes):
-        own = _at(rest, above[t]) + before[t]
+        outside = _scores_at(rest, above[t]) + before[t]
         # Siblings come in the reverse of the order in which their messages were sent.
-        rest = _with(rest, above[t], _at(rest, above[t]) + sent[t])
-        rest = rest.slice_scatter(torch.where(hangs[t], downward(own, costs, t), own).unsqueeze(1), 1, t, t + 1)
+        rest = _with_scores_at(rest, above[t], _scores_at(rest, above[t]) + sent[t])
+        rest = rest.slice_scatter(torch.where(hangs[t], downward(outside, costs, t), outside).unsqueeze(1), 1, t, t + 1)
         sent[t] = inside[:, t] + rest[:, t]
     return torch.stack(sent, 1)[:, order.argsort()]
 
@@ -75,11 +75,11 @@ def _transformed(scores: Tensor, columns: Tensor, rows: Tensor) -> Tensor:
     return (over_columns.mT.unsqueeze(2) - rows.unsqueeze(1)).max(3).values.mT
 
 
-def _at(scores: Tensor, t: Tensor) -> Tensor:
-    """Those of one position of the order: [B, H, W]."""
+def _scores_at(scores: Tensor, t: Tensor) -> Tensor:
+    """Scores [B, H, W] at position ``t`` of the order, among those [B, N, H, W] of all."""
     return scores[:, t.view(1)].squeeze(1)  # torch 2.5 cannot trace the derivative of index_select here
 
 
-def _with(scores: Tensor, t: Tensor, new: Tensor) -> Tensor:
+def _with_scores_at(scores: Tensor, t: Tensor, new: Tensor) -> Tensor:
     """The scores with new ones at one position of the order."""
     return scores.index_copy(1, t.view(1), new.unsqueeze(1))

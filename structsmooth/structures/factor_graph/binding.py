@@ -37,15 +37,15 @@ def bind(factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args
     scores, scopes, transitions = zip(*bound, strict=True)
     most, longest = (max(tensor.shape[-1] for tensor in tensors) for tensors in (scores, scopes))
     places = longest if any(len(table) > 1 for table in transitions) else 1
-    dtype = functools.reduce(torch.promote_types, (own.dtype for own in scores))
-    own = automata(
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in scores))
+    batch_automata = automata(
         torch.stack([pad(scope, (0, longest - scope.shape[-1]), value=-1) for scope in scopes], 1),
         torch.stack([_padded(table, places, most) for table in transitions]),
         [scope.shape[-1] for scope in scopes],
         _reads(unary, validate_args),
     )
-    _check_size(own, layout)
-    return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), own
+    _check_size(batch_automata, layout)
+    return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), batch_automata
 
 
 def _reads(unary: Tensor, validate_args: bool) -> bool:
@@ -55,13 +55,13 @@ def _reads(unary: Tensor, validate_args: bool) -> bool:
 
 def _padded(transitions: Tensor, places: int, states: int) -> Tensor:
     """Transitions [1 or k, Q, S] for so many places, and so many states of the automaton."""
-    own = pad(transitions, (0, 0, 0, states - transitions.shape[1]))
-    return own.expand(places, -1, -1) if len(own) == 1 else pad(own, (0, 0, 0, 0, 0, places - len(own)))
+    padded = pad(transitions, (0, 0, 0, states - transitions.shape[1]))
+    return padded.expand(places, -1, -1) if len(padded) == 1 else pad(padded, (0, 0, 0, 0, 0, places - len(padded)))
 
 
-def _check_size(own: Automata, layout: Layout) -> None:
+def _check_size(batch_automata: Automata, layout: Layout) -> None:
     batch, edges = layout.edge_mask.shape
-    places, states = own.pairs.shape
+    places, states = batch_automata.pairs.shape
     entries = batch * (edges + 2 * places - 1) * states**2
     if entries > _MOST_ENTRIES:
         raise MemoryError(
@@ -84,11 +84,11 @@ def _bind_one(
         raise type(error)(f"{name}: {error}") from error
     checks.require_integers(f"transitions of {name}", transitions)
     checks.require_scores(f"scores of {name}", scores)
-    parts = {"scope": factor.scope, "scores": scores}
+    tensors = {"scope": factor.scope, "scores": scores}
     if transitions.device.type != "cpu":  # where they are read, and so may be given
-        parts["transitions"] = transitions
-    for part, tensor in parts.items():
-        checks.require_device(f"{part} of {name}", tensor, "unary", unary)
+        tensors["transitions"] = transitions
+    for kind, tensor in tensors.items():
+        checks.require_device(f"{kind} of {name}", tensor, "unary", unary)
     transitions = transitions.cpu()
     size, shape = factor.scope.shape[-1], transitions.shape
     if len(shape) not in (2, 3) or 0 in shape or shape[-1] != states or (len(shape) == 3 and shape[0] != size):

@@ -12,8 +12,8 @@ from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.elimination import Edges
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.min_fill import Scope
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.search import SearchSpace
 
 # Sweeps of message passing for the bounds of a search.
@@ -104,21 +104,21 @@ class Searched(SearchSpace[Outputs]):
         )
 
     def initial(self, example: int) -> Outputs:
-        """No variable decided."""
-        return self._set(example, (), self._states)
+        """All outputs of an example: no variable is decided."""
+        return self._outputs_with(example, (), self._states)
 
     def split(self, subset: Outputs) -> tuple[Outputs, Outputs]:
         """The next variable in the best of its states, or in another."""
-        scores = self._given(subset)[len(subset.labels)]
+        scores = self._scores_given(subset)[len(subset.labels)]
         best = max(subset.allowed, key=lambda s: (scores[s], -s))
         others = tuple(s for s in subset.allowed if s != best)
-        decided = self._set(subset.example, (*subset.labels, best), self._states)
-        return decided, self._set(subset.example, subset.labels, others)
+        decided = self._outputs_with(subset.example, (*subset.labels, best), self._states)
+        return decided, self._outputs_with(subset.example, subset.labels, others)
 
     def upper_bound(self, subset: Outputs) -> float:
         """Scores of what is decided, and the best of every other part by itself."""
         count = len(subset.labels)
-        given = self._given(subset)
+        given = self._scores_given(subset)
         total = sum(float(given[v, label]) for v, label in enumerate(subset.labels))
         if count < len(given):
             total += float(given[count, list(subset.allowed)].max()) + float(given[count + 1 :].max(1).sum())
@@ -133,13 +133,13 @@ class Searched(SearchSpace[Outputs]):
         labels = (*subset.labels, *subset.allowed[:1], *(0 for _ in self.nodes))
         return tuple(labels[place] for place in self._examples[subset.example].order)
 
-    def _set(self, example: int, labels: tuple[int, ...], allowed: tuple[int, ...]) -> Outputs:
+    def _outputs_with(self, example: int, labels: tuple[int, ...], allowed: tuple[int, ...]) -> Outputs:
         """The set of these outputs; a variable with one state left is decided."""
         while len(allowed) == 1 and len(labels) < len(self.nodes):
             labels, allowed = (*labels, *allowed), self._states
         return Outputs(example, labels, allowed)
 
-    def _given(self, subset: Outputs) -> Any:
+    def _scores_given(self, subset: Outputs) -> Any:
         """Scores of all variables with those of their edges to decided ones, each counted at its later end."""
         example = self._examples[subset.example]
         given = example.node.copy()
@@ -162,7 +162,7 @@ def _ordered(unary: Tensor, pairwise: Tensor, pairs: Tensor) -> _Reparameterized
     later: list[list[tuple[int, Any]]] = [[] for _ in unary]
     for (a, b), table in zip(ends, turned, strict=True):
         later[a].append((b, table))
-    best = np.array([sum(float(table.max()) for _, table in own) for own in later])
+    best = np.array([sum(float(table.max()) for _, table in tables) for tables in later])
     return _Reparameterized(rank.tolist(), node[order].numpy(), later, np.append(np.cumsum(best[::-1])[::-1], 0.0))
 
 
@@ -173,5 +173,5 @@ def _reparameterized(unary: Tensor, pairwise: Tensor, pairs: Tensor) -> tuple[Te
     scores = unary.unsqueeze(0), pairwise.unsqueeze(0)
     finite, _ = with_penalties(*scores, layout)
     deltas = roof_duality.solve(finite)[1] if unary.shape[1] == 2 else solve(finite, _TOLERANCE, _SWEEPS).deltas
-    node, edge = Messages(*scores, layout).reparameterized(deltas)
+    node, edge = RelaxationDual(*scores, layout).reparameterized(deltas)
     return node[0], edge[0]

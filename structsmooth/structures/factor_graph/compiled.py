@@ -1,4 +1,4 @@
-"""Enumeration of all outputs; message passing and search, see :mod:`structsmooth.structures.factor_graph.messages`."""
+"""Enumeration of all outputs; message passing and search, see :mod:`.relaxation_dual`."""
 
 import numpy as np
 
@@ -157,8 +157,8 @@ def batch_sweeps(unary, pairwise, edges, edge_mask, order, nodes, tau, deltas, c
         for _ in range(count):
             for i in range(nodes[b]):
                 v = order[b, i]
-                own = ports[offsets[v] : offsets[v + 1]]
-                _star(unary[b, v], pairwise[b], exponentials, own, tau[b], deltas[b], messages, total)
+                node_ports = ports[offsets[v] : offsets[v + 1]]
+                _star(unary[b, v], pairwise[b], exponentials, node_ports, tau[b], deltas[b], messages, total)
 
 
 @entry_point

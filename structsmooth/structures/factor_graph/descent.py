@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.layout import where_rows
-from structsmooth.structures.factor_graph.messages import Marginals, Messages
+from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual
 
 # Sweeps between two looks at the interval.
 _ROUND = 10
@@ -22,7 +22,7 @@ class Interval(NamedTuple):
     deltas: Tensor
 
 
-def solve(problem: Messages, tolerance: float, max_sweeps: int) -> Interval:
+def solve(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Interval:
     """Bracket the optimum of the relaxation, by a round of descent at temperature 0, then at falling temperatures.
 
     Descent without smoothing solves what is easy and may else stop above the optimum. At a temperature it does not
@@ -34,9 +34,9 @@ def solve(problem: Messages, tolerance: float, max_sweeps: int) -> Interval:
     node, _ = problem.reparameterized(deltas)
     marginals = problem.vertex(problem.improved(node.argmax(-1), sweeps=5))
     best = Interval(marginals, problem.value(marginals), problem.dual(deltas), deltas)
-    parts = problem.layout.node_mask.sum(1) + 2 * problem.layout.edge_mask.sum(1)
+    terms = problem.layout.node_mask.sum(1) + 2 * problem.layout.edge_mask.sum(1)
     # The smoothed bound is above the bound by τ log S for each node, and twice that for each edge, at most.
-    slack = parts.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
+    slack = terms.clamp_min(1) * math.log(max(2, problem.unary.shape[-1]))
     while made < max_sweeps and not bool((best.dual - best.value <= tolerance * (1 + best.dual.abs())).all()):
         # A value with penalties says nothing of the width.
         value = best.value if problem.least is None else torch.maximum(best.value, problem.least)
@@ -47,8 +47,8 @@ def solve(problem: Messages, tolerance: float, max_sweeps: int) -> Interval:
     return best
 
 
-def _better(best: Interval, problem: Messages, deltas: Tensor, marginals: Marginals) -> Interval:
-    """The best of both sides, example by example."""
+def _better(best: Interval, problem: RelaxationDual, deltas: Tensor, marginals: Marginals) -> Interval:
+    """The interval with the better of two points and of two bounds, example by example."""
     value, dual = problem.value(marginals), problem.dual(deltas)
     higher, lower = value > best.value, dual < best.dual
     return Interval(

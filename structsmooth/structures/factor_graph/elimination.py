@@ -44,12 +44,12 @@ class Step(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Of the node in the scope."""
+        """Where the node stands in the scope."""
         return self.scope.index(self.node)
 
     @property
     def rest(self) -> Scope:
-        """The neighbours."""
+        """The neighbours of the node in the scope, which the message is a function of."""
         return tuple(v for v in self.scope if v != self.node)
 
 
@@ -69,7 +69,7 @@ class Elimination:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """In min-fill order."""
+        """The elimination of each node, in min-fill order."""
         left = {e: edge for e, edge in enumerate(self.edges) if edge is not None}
         messages: dict[int, Scope] = {}  # of the steps that nobody took yet
         steps = []
@@ -116,13 +116,13 @@ def message_program(nodes: Scope, edges: Edges, sizes: tuple[int, ...]) -> Progr
         wide = [v for v in step.scope if sizes[v] > 1]
         states = dict(zip(wide, np.ix_(*(np.arange(sizes[v]) for v in wide)), strict=True))
         entries = np.arange(prod(shape)).reshape([sizes[v] for v in wide])
-        tails = [first.pop(j) + _number(states, plan.steps[j].rest, sizes) for j in step.children]
+        tails = [first.pop(j) + _joint_state(states, plan.steps[j].rest, sizes) for j in step.children]
         while len(tails) > 2:
             builder.add(count + entries, tails.pop(), tails.pop())
             tails.append(count + entries)
             count += entries.size
         left, right, *_ = (*tails, -1, -1)
-        builder.add(count + _number(states, step.rest, sizes), left, right, offset + entries)
+        builder.add(count + _joint_state(states, step.rest, sizes), left, right, offset + entries)
         first[i] = count
         count, offset = count + prod(plan.shape(step.rest)), offset + entries.size
     components = list(first.values())
@@ -133,7 +133,7 @@ def message_program(nodes: Scope, edges: Edges, sizes: tuple[int, ...]) -> Progr
     return builder.build()
 
 
-def _number(states: Mapping[int, Any], scope: Scope, sizes: Sequence[int]) -> Any:
+def _joint_state(states: Mapping[int, Any], scope: Scope, sizes: Sequence[int]) -> Any:
     """Numbers of the joint states of a scope, from the states of nodes; those with one state have none."""
     number: Any = 0
     for v in scope:
@@ -157,11 +157,11 @@ class Eliminated(DynamicProgram):
         super().__init__(validate_args=False)
 
     def program(self) -> Program:
-        """The program of :func:`message_program`."""
+        """The program of :func:`message_program` for the plan of the elimination."""
         return message_program(self.plan.nodes, self.plan.edges, self.plan.sizes)
 
     def program_scores(self) -> Tensor:
-        """The entries of all tables."""
+        """The entries of the tables of all steps, [B, P], step by step."""
         return self._entries
 
     @cached_property
@@ -180,15 +180,15 @@ class Eliminated(DynamicProgram):
         return total.expand(len(total), *self.plan.shape(step.scope))
 
     def derivation(self, y: Tensor) -> Tensor:
-        """An entry of each table."""
+        """The entry of each table that outputs ``y`` [B, N] use: int64 [B, steps]."""
         states, entries, offset = dict(enumerate(y.unbind(-1))), [], 0
         for step in self.plan.steps:
-            entries.append(offset + _number(states, step.scope, self.plan.sizes))
+            entries.append(offset + _joint_state(states, step.scope, self.plan.sizes))
             offset += prod(self.plan.shape(step.scope))
         return torch.stack(entries, 1)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """The states that the entries decide."""
+        """Labels [B, K, N] of the outputs that use the entries ``used`` [B, K, M] of tables."""
         owners, states = self.plan.labels
         y = torch.zeros(*used.shape[:2], self.unary.shape[1] + 1, dtype=torch.int64)
         return y.scatter(2, owners[used], states[used])[..., :-1]
@@ -238,8 +238,8 @@ class Eliminated(DynamicProgram):
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, N, S] with each state of each node, zero where there is no node."""
         columns = list(torch.zeros_like(self.unary).unbind(1))
-        for step, own in self._tables(values):
-            best = own.movedim(1 + step.position, 1).unsqueeze(-1).flatten(2).max(2).values
+        for step, table in self._tables(values):
+            best = table.movedim(1 + step.position, 1).unsqueeze(-1).flatten(2).max(2).values
             columns[step.node] = pad(best, (0, self.unary.shape[2] - best.shape[1]), value=-torch.inf)
         return torch.stack(columns, 1)
 
@@ -247,8 +247,8 @@ class Eliminated(DynamicProgram):
         """The sum of the expected entropies of nodes given their neighbours, without large sums that cancel."""
         total = self.unary.new_zeros(len(self.unary))
         for step, joint in self._tables(self._sums[1]):
-            for sign, own in ((1.0, joint), (-1.0, joint.sum(1 + step.position))):
-                total = total + sign * by_example(torch.special.entr(own))
+            for sign, table in ((1.0, joint), (-1.0, joint.sum(1 + step.position))):
+                total = total + sign * by_example(torch.special.entr(table))
         return total
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
@@ -256,7 +256,7 @@ class Eliminated(DynamicProgram):
         y = torch.zeros(uniform.shape, dtype=torch.int64)
         for step, joint in reversed(list(self._tables(self._sums[1]))):
             given = joint.movedim(1 + step.position, -1).unsqueeze(1).flatten(1, -2).log()
-            cell = _number(dict(enumerate(y.unbind(-1))), step.rest, self.plan.sizes) + torch.zeros_like(y[..., 0])
+            cell = _joint_state(dict(enumerate(y.unbind(-1))), step.rest, self.plan.sizes) + torch.zeros_like(y[..., 0])
             scores = given.gather(1, cell.unsqueeze(-1).expand(*cell.shape, given.shape[-1]))
             y[..., step.node] = inverse_cdf(scores, uniform[..., step.node])
         return y
@@ -265,8 +265,8 @@ class Eliminated(DynamicProgram):
         """Values [B, P] of the entries by step, [B, S, ..., S]."""
         shapes = [self.plan.shape(step.scope) for step in self.plan.steps]
         tables = values.split(list(map(prod, shapes)), 1)
-        for step, shape, own in zip(self.plan.steps, shapes, tables, strict=True):
-            yield step, own.view(len(values), *shape)
+        for step, shape, table in zip(self.plan.steps, shapes, tables, strict=True):
+            yield step, table.view(len(values), *shape)
 
     def _best_of_all(self) -> tuple[Tensor, Tensor]:
         """The best output by enumeration, compiled, with nodes in the order of elimination."""
@@ -285,9 +285,9 @@ class Eliminated(DynamicProgram):
         return values.unsqueeze(1), y.unsqueeze(1)
 
 
-def _aligned(values: Tensor, own: Scope, scope: Scope) -> Tensor:
+def _aligned(values: Tensor, scope: Scope, larger: Scope) -> Tensor:
     """Values [B, S, ..., S] of a scope with a dimension for every node of a larger one."""
-    for i, node in enumerate(scope):
-        if node not in own:
+    for i, node in enumerate(larger):
+        if node not in scope:
             values = values.unsqueeze(1 + i)
     return values

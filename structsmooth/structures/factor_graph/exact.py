@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Examples that are solved together."""
+    """Examples that are solved together, and the structure whose oracles solve them."""
 
     rows: Tensor
     bind: Bind
@@ -82,7 +82,7 @@ def groups(layout: Layout, sizes: tuple[int, ...], limits: Limits) -> list[Group
     alike: dict[Graph, list[int]] = {}
     for b in (~as_forests.is_forest).nonzero()[:, 0].tolist():
         alike.setdefault(layout.graph(b), []).append(b)
-    others = [Group(torch.tensor(own), _by_size(*graph, sizes, limits)) for graph, own in alike.items()]
+    others = [Group(torch.tensor(members), _by_size(*graph, sizes, limits)) for graph, members in alike.items()]
     return [Group(rows, trees), *others] if len(rows) or not others else others
 
 
@@ -117,4 +117,4 @@ class Exact(NamedTuple):
         unary, pairwise = self.scores
         answers = [run(bind(unary[rows], pairwise[rows]), rows) for rows, bind in self.groups]
         order = torch.cat([rows for rows, _ in self.groups]).argsort()
-        return tuple(torch.cat(parts)[order] for parts in zip(*answers, strict=True))
+        return tuple(torch.cat(answer)[order] for answer in zip(*answers, strict=True))

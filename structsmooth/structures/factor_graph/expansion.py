@@ -81,7 +81,7 @@ class Automata:
         return self._final(node[:, node.shape[1] - places :], middles)
 
     def _final(self, pairs: Tensor, middles: Tensor) -> Tensor:
-        """The same of values [B, M, P] of auxiliary nodes, and [B, H, P, P] of edges in the middle."""
+        """As :meth:`final`, for values [B, M, P] of auxiliary nodes, and [B, H, P, P] of edges in the middle."""
         (_, factors, _), count = self.scopes.shape, self.transitions.shape[2]
         last = self._last.unsqueeze(-1) & (self.pairs >= 0)
         sums = pairs.new_zeros(len(pairs), factors * count)
@@ -93,28 +93,28 @@ class Automata:
             sums = sums.scatter_add(1, index, torch.where(real, values, 0.0).flatten(1))
         return sums.view(len(pairs), factors, count)
 
-    def expanded(self, own: Expanded, scores: Tensor) -> Expanded:
+    def expanded(self, graph: Expanded, scores: Tensor) -> Expanded:
         """The pairwise graph of a graph and the scores [B, F, Q] of final states."""
-        batch, nodes, states = own.unary.shape
+        batch, nodes, states = graph.unary.shape
         places, wide = self.pairs.shape
         final = scores[:, self.owners.unsqueeze(-1), self._states]
         auxiliary = torch.where(self._last.unsqueeze(-1), final, 0.0).masked_fill(self.pairs < 0, -torch.inf)
         hard = torch.cat([self._repeats(), self._continues()])
-        hard = torch.where(hard, 0.0, -torch.inf).to(own.pairwise).expand(batch, -1, -1, -1)
+        hard = torch.where(hard, 0.0, -torch.inf).to(graph.pairwise).expand(batch, -1, -1, -1)
         if len(self.middles):
             joint = scores[:, self.owners[self.middles, None, None], self.halves.clamp_min(0)]
-            joint = torch.where(self.halves >= 0, joint, -torch.inf).to(own.pairwise)
+            joint = torch.where(self.halves >= 0, joint, -torch.inf).to(graph.pairwise)
             hard = hard.index_copy(1, places + self.middles, joint)
         place = nodes + torch.arange(places, device=self.pairs.device).expand(batch, -1)
         joined = torch.stack([self._nodes.clamp_min(0), place], -1), torch.stack([place[:, :-1], place[:, 1:]], -1)
         real = self._nodes >= 0
         missing = wide - states
         return Expanded(
-            torch.cat([pad(own.unary, (0, missing), value=-torch.inf), auxiliary], 1),
-            torch.cat([pad(own.pairwise, (0, missing, 0, missing)), hard], 1),
-            torch.cat([own.edges, *joined], 1),
-            torch.cat([own.node_mask, real], 1),
-            torch.cat([own.edge_mask, real, real[:, 1:] & (self.owners[1:] == self.owners[:-1])], 1),
+            torch.cat([pad(graph.unary, (0, missing), value=-torch.inf), auxiliary], 1),
+            torch.cat([pad(graph.pairwise, (0, missing, 0, missing)), hard], 1),
+            torch.cat([graph.edges, *joined], 1),
+            torch.cat([graph.node_mask, real], 1),
+            torch.cat([graph.edge_mask, real, real[:, 1:] & (self.owners[1:] == self.owners[:-1])], 1),
         )
 
     def labels_of_places(self, y: Tensor) -> Tensor:
@@ -126,8 +126,8 @@ class Automata:
             rest = torch.where(nodes >= 0, rest * states + label, rest)
             onwards.append(rest)
         ways = torch.stack([torch.where(self.scopes >= 0, pairs, -2), torch.stack(onwards[::-1], -1)])
-        own = ways[self._second_half.long(), :, self.owners, self._positions].transpose(0, 1)
-        return (own.unsqueeze(-1) == self.pairs).to(torch.uint8).argmax(-1)
+        numbers = ways[self._second_half.long(), :, self.owners, self._positions].transpose(0, 1)
+        return (numbers.unsqueeze(-1) == self.pairs).to(torch.uint8).argmax(-1)
 
     def given(self, scores: Tensor, y: Tensor) -> Tensor:
         """The score [B, F, K, S] of each factor for all labels of each of its nodes, given those of the others."""
@@ -174,7 +174,7 @@ class Automata:
 
     @property
     def _positions(self) -> Tensor:
-        """Of each place in its scope, [M]."""
+        """The position of each place in its scope, [M]."""
         first = torch.searchsorted(self.owners, torch.arange(len(self.transitions), device=self.owners.device))
         return torch.arange(len(self.owners), device=self.owners.device) - first[self.owners]
 

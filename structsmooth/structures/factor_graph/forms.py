@@ -30,7 +30,7 @@ def is_shared(pairwise: Tensor, edge_mask: Tensor) -> bool:
 
 
 def tables(pairwise: Tensor, edge_mask: Tensor, states: int) -> Tensor:
-    """Tables [B, E, S, S]."""
+    """Pairwise scores in any of their forms as tables [B, E, S, S]."""
     if is_potts(pairwise, edge_mask):
         agree = torch.eye(states, dtype=torch.bool, device=pairwise.device)
         return torch.where(agree, pairwise[:, :, None, None], 0.0)

@@ -105,14 +105,14 @@ class FactorGraph(Structure):
             check_edges(self._layout)
         if factors:
             self.potential_names = ("unary", "pairwise", "factors")
-            self.factors, own = bind(factors, unary, self._layout, self.validate_args)
-            self.scopes, self.transitions = own.scopes, own.transitions
-            self._owners, self._pairs, self._middles, self._halves = own.owners, own.pairs, own.middles, own.halves
+            self.factors, bound = bind(factors, unary, self._layout, self.validate_args)
+            self.scopes, self.transitions, self._owners = bound.scopes, bound.transitions, bound.owners
+            self._pairs, self._middles, self._halves = bound.pairs, bound.middles, bound.halves
             if self.validate_args:
                 self.check_values("factors")
 
     def check_shapes(self) -> None:
-        """Raise unless potentials have their shapes."""
+        """Raise unless pairwise scores have one of their forms, and those of factors are [B, F, Q]."""
         checks.require_scores("pairwise", self.pairwise)
         forms.check_form(self.pairwise, self.unary.shape[0], self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)
@@ -269,8 +269,8 @@ class FactorGraph(Structure):
     def _expanded(self) -> Expanded:
         """The pairwise graph that oracles solve, in the dtype that sums use: with factors, one with more nodes."""
         sound = self.without_wrong()
-        own = Expanded(*sound._accumulated(), *sound._layout)
-        return own if sound.factors is None else sound._automata.expanded(own, sound._final_scores)
+        graph = Expanded(*sound._accumulated(), *sound._layout)
+        return graph if sound.factors is None else sound._automata.expanded(graph, sound._final_scores)
 
     def _contracted(self, node: Tensor, edge: Tensor) -> tuple[Tensor, ...]:
         """Distributions of the parts of this graph, given those of nodes and edges of the expanded one."""

@@ -50,7 +50,7 @@ class Expanded(NamedTuple):
 def joint_states(y: Tensor, layout: Layout, states: int) -> Tensor:
     """Joint states S y_a + y_b [B, E] at the edges, for labels [B, N]; 0 where there is no edge."""
     ends = torch.where(layout.edge_mask.unsqueeze(-1), layout.edges, 0)
-    first, second = (y.gather(1, own) for own in ends.unbind(-1))
+    first, second = (y.gather(1, end) for end in ends.unbind(-1))
     return torch.where(layout.edge_mask, states * first + second, 0)
 
 
@@ -112,9 +112,9 @@ def colors(layout: Layout) -> Tensor:
     while bool(left.any()):
         rank = torch.where(left, ranks, -1)
         highest = torch.full((batch, nodes), -1, device=device)
-        for own, other in ((a, b), (b, a)):
-            theirs = torch.where(layout.edge_mask, rank.gather(1, other), -1)
-            highest = highest.scatter_reduce(1, own, theirs, "amax")
+        for end, other in ((a, b), (b, a)):
+            neighbour = torch.where(layout.edge_mask, rank.gather(1, other), -1)
+            highest = highest.scatter_reduce(1, end, neighbour, "amax")
         chosen = left & (rank > highest)
         color, left, round_ = torch.where(chosen, round_, color), left & ~chosen, round_ + 1
     return color

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structsmooth.structures.factor_graph.messages import Marginals, Messages
+from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual
 
 
-def solve(problem: Messages) -> tuple[Marginals, Tensor]:
+def solve(problem: RelaxationDual) -> tuple[Marginals, Tensor]:
     """An optimal point, and optimal messages: the dual variables of the agreement constraints.
 
     Raises:
@@ -18,15 +18,15 @@ def solve(problem: Messages) -> tuple[Marginals, Tensor]:
     """
     node, edge, deltas = torch.zeros_like(problem.unary), torch.zeros_like(problem.pairwise), problem.zero()
     for b, allowed in enumerate(zip(*problem.allowed(), strict=True)):
-        own = problem.layout.node_mask[b].nonzero()[:, 0].cpu()
+        nodes = problem.layout.node_mask[b].nonzero()[:, 0].cpu()
         edges = problem.layout.edge_mask[b].nonzero()[:, 0].cpu()
-        position = torch.full((problem.unary.shape[1],), -1).scatter(0, own, torch.arange(len(own)))
+        position = torch.full((problem.unary.shape[1],), -1).scatter(0, nodes, torch.arange(len(nodes)))
         pairs = position[problem.layout.edges[b].cpu()[edges]]
-        rows = (own, edges)
+        rows = (nodes, edges)
         unary, pairwise = (t[b].cpu()[r].numpy() for t, r in zip((problem.unary, problem.pairwise), rows, strict=True))
         free = np.concatenate([t.cpu()[r].numpy().ravel() for t, r in zip(allowed, rows, strict=True)])
         answer = _solve_one(unary, pairwise, pairs.numpy(), free)
-        for target, index, values in zip((node, edge, deltas), (own, edges, edges), answer, strict=True):
+        for target, index, values in zip((node, edge, deltas), (nodes, edges, edges), answer, strict=True):
             target[b, index] = torch.from_numpy(values).to(target)
     return Marginals(node, edge), deltas
 
@@ -71,8 +71,8 @@ def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, A
     # With penalties in place of what is forbidden, there always is an answer.
     for kept in (np.flatnonzero(free), np.arange(size)):
         if len(kept):
-            own = table if len(kept) == size else table[:, kept]
-            answer = linprog(-scores[kept], A_eq=own, b_eq=bound, method="highs")
+            constraints = table if len(kept) == size else table[:, kept]
+            answer = linprog(-scores[kept], A_eq=constraints, b_eq=bound, method="highs")
             if answer.status != _INFEASIBLE:
                 break
     if answer.status != 0:

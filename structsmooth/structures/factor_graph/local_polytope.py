@@ -90,11 +90,11 @@ class LocalPolytope(FactorGraph):
         return self._contracted(node, edge)
 
     def max_marginals(self) -> Tensor:
-        """Not known."""
+        """Raise ``NotImplementedError``: the relaxation has no such oracle."""
         raise self._no_oracle("max_marginals")
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
-        """Not known."""
+        """Raise ``NotImplementedError``: the relaxation has no such oracle."""
         raise self._no_oracle("sample")
 
     def _largest(self) -> tuple[Tensor, ...]:
@@ -103,7 +103,7 @@ class LocalPolytope(FactorGraph):
 
     @property
     def _factors(self) -> list[Tensor]:
-        """What rounding needs to know of factors, if there are any."""
+        """The tensors of the automata of factors and their scores, which rounding needs; nothing without factors."""
         if self.factors is None:
             return []
         return [*vars(self._automata).values(), self.factors.detach()]

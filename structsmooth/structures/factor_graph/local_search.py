@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.expansion import Automata
-from structsmooth.structures.factor_graph.messages import Messages
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual
 
 # Gains below this share of the score are rounding.
 _GAIN = 1e-12
@@ -24,18 +24,18 @@ class LocalSearch:
         """The same search over some of the examples."""
         return LocalSearch(replace(self.automata, scopes=self.automata.scopes[index]), self.scores[index])
 
-    def __call__(self, problem: Messages, y: Tensor) -> Tensor:
+    def __call__(self, problem: RelaxationDual, y: Tensor) -> Tensor:
         """Labels [B, N + M] of the graph ``problem`` at which no move that is tried improves the score.
 
         A factor moves its scope to the labels that are best for itself and the nodes, by dynamic programming.
         """
         nodes = problem.unary.shape[1] - len(self.automata.owners)
         penalty = torch.minimum(problem.unary.flatten(1).amin(1), problem.pairwise.flatten(1).amin(1))
-        own = _Problem(problem, self.automata, torch.maximum(self.scores, penalty[:, None, None]), nodes)
-        y = own.ascended(y[:, :nodes].clamp_max(self.automata.transitions.shape[-1] - 1))
+        graph = _Problem(problem, self.automata, torch.maximum(self.scores, penalty[:, None, None]), nodes)
+        y = graph.ascended(y[:, :nodes].clamp_max(self.automata.transitions.shape[-1] - 1))
         for _ in range(2 * len(self.automata.transitions) + 2):
-            moved = own.ascended(own.with_best_scope(y))
-            better = own.score(moved) > own.score(y) + _GAIN * own.score(y).abs()
+            moved = graph.ascended(graph.with_best_scope(y))
+            better = graph.score(moved) > graph.score(y) + _GAIN * graph.score(y).abs()
             if not bool(better.any()):
                 break
             y = torch.where(better.unsqueeze(-1), moved, y)
@@ -43,22 +43,22 @@ class LocalSearch:
 
 
 class _Problem(NamedTuple):
-    expanded: Messages
+    expanded: RelaxationDual
     automata: Automata
     scores: Tensor  # finite
     nodes: int
 
     @property
-    def own_edges(self) -> int:
-        """Of edges between nodes."""
+    def node_edges(self) -> int:
+        """Number of edges between nodes of the graph, which come before those of factors."""
         return self.expanded.pairwise.shape[1] - 2 * len(self.automata.owners) + 1
 
     def score(self, y: Tensor) -> Tensor:
-        """[B] of labels [B, N]."""
-        a, b = self.expanded.ends[:, : self.own_edges].unbind(-1)
+        """Scores [B] of labels [B, N] of the nodes, with those of the factors."""
+        a, b = self.expanded.ends[:, : self.node_edges].unbind(-1)
         b_, e = torch.meshgrid(*(torch.arange(size, device=y.device) for size in a.shape), indexing="ij")
         pairs = self.expanded.pairwise[b_, e, y.gather(1, a), y.gather(1, b)]
-        pairs = torch.where(self.expanded.layout.edge_mask[:, : self.own_edges], pairs, 0.0)
+        pairs = torch.where(self.expanded.layout.edge_mask[:, : self.node_edges], pairs, 0.0)
         node = self.expanded.unary[:, : self.nodes].gather(2, y.unsqueeze(-1))
         return node.sum((1, 2)) + pairs.sum(1) + self.automata.score(self.scores, y)
 
@@ -79,13 +79,13 @@ class _Problem(NamedTuple):
         """Scores [B, N, S] of each label of each node given all others, and what factors add, [B, F, K, S]."""
         states = self.automata.transitions.shape[-1]
         total = self.expanded.unary[:, : self.nodes, :states]
-        a, b = self.expanded.ends[:, : self.own_edges].unbind(-1)
-        tables = self.expanded.pairwise[:, : self.own_edges, :states, :states]
-        real = self.expanded.layout.edge_mask[:, : self.own_edges].unsqueeze(-1)
-        for own, other, table in ((a, b, tables), (b, a, tables.transpose(2, 3))):
+        a, b = self.expanded.ends[:, : self.node_edges].unbind(-1)
+        tables = self.expanded.pairwise[:, : self.node_edges, :states, :states]
+        real = self.expanded.layout.edge_mask[:, : self.node_edges].unsqueeze(-1)
+        for end, other, table in ((a, b, tables), (b, a, tables.transpose(2, 3))):
             label = y.gather(1, other)[:, :, None, None].expand(-1, -1, states, 1)
             added = torch.where(real, table.gather(3, label).squeeze(-1), 0.0)
-            total = total.scatter_add(1, own.unsqueeze(-1).expand_as(added), added)
+            total = total.scatter_add(1, end.unsqueeze(-1).expand_as(added), added)
         added = self.automata.given(self.scores, y)
         index = self.automata.scopes.clamp_min(0).flatten(1).unsqueeze(-1).expand(-1, -1, states)
         return total.scatter_add(1, index, added.flatten(1, 2)), added

@@ -32,12 +32,12 @@ def min_fill_order(
         v = min(cost, key=lambda node: cost[node])
         order.append(v)
         del cost[v]
-        own = neighbours.pop(v)
-        if limit is not None and own and prod(sizes[a] for a in (v, *own)) > limit:
+        adjacent = neighbours.pop(v)
+        if limit is not None and adjacent and prod(sizes[a] for a in (v, *adjacent)) > limit:
             return ()
-        for a in own:
-            neighbours[a] |= own - {a}
+        for a in adjacent:
+            neighbours[a] |= adjacent - {a}
             neighbours[a].discard(v)
-        for a in {a for node in own for a in (node, *neighbours[node])}:
+        for a in {a for node in adjacent for a in (node, *neighbours[node])}:
             cost[a] = missing(a)
     return tuple(order)

@@ -29,10 +29,10 @@ from structsmooth.structures.operators import (
 
 
 def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1) -> Exact:
-    """The examples on the CPU, and how to solve them."""
-    own = Expanded(*on_cpu(*graph))
-    unary, pairwise, layout = own.in_float64()
-    return Exact((unary, pairwise), layout, groups(layout, sizes_of(own.unary), Limits(max_table, max_sets)))
+    """The examples of a batch on the CPU, in float64, grouped by how they are solved."""
+    expanded = Expanded(*on_cpu(*graph))
+    unary, pairwise, layout = expanded.in_float64()
+    return Exact((unary, pairwise), layout, groups(layout, sizes_of(expanded.unary), Limits(max_table, max_sets)))
 
 
 def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
@@ -41,7 +41,8 @@ def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
 
 
 def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return operators.like_top_k(unary, others[4])
+    *_, k, _max_table, _max_sets = others
+    return operators.like_top_k(unary, k)
 
 
 @operator("factor_graph_top_k", _like_top_k)
@@ -64,21 +65,14 @@ def top_k(
     return values.to(unary), y.to(unary.device)
 
 
-def _run_marginals(exact: Exact) -> tuple[Tensor, ...]:
-    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S], in float64 on the CPU."""
-    return exact.solved(lambda structure, _: (structure.logsumexp(), *structure.marginals()))
-
-
 def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     return unary.new_empty(unary.shape[0]), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
-def _of_marginals(
-    potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any
-) -> tuple[Tensor, ...]:
+def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
     *layout, max_table = others
-    own = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
-    gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *own, max_table)
+    directions = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
+    gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *directions, max_table)
     return gradients
 
 
@@ -116,17 +110,18 @@ def weighted_hessian(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grads, marginals⟩: a product with second derivatives of the log-partition function."""
     exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
-    weights = tuple(own.to("cpu", torch.float64) for own in (grad_node, grad_edge))
-    node, edge = exact.solved(lambda own, rows: own.second_derivatives(*(w[rows] for w in weights)))
+    weights = tuple(grad.to("cpu", torch.float64) for grad in (grad_node, grad_edge))
+    node, edge = exact.solved(lambda structure, rows: structure.second_derivatives(*(w[rows] for w in weights)))
     return node.to(unary), edge.to(pairwise)
 
 
-@operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_of_marginals), save_inputs_and_statistics)
+@operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_curvature), save_inputs_and_statistics)
 def _marginals(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Those of :func:`marginals`."""
-    log_z, node, edge = _run_marginals(_exact((unary, pairwise, edges, node_mask, edge_mask), max_table))
+    """The operator behind :func:`marginals`, for graphs with an edge."""
+    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
+    log_z, node, edge = exact.solved(lambda structure, _: (structure.logsumexp(), *structure.marginals()))
     return log_z.to(unary), node.to(unary), edge.to(unary)
 
 
@@ -195,7 +190,8 @@ def max_marginals(
 
 
 def _like_sample(unary: Tensor, *others: Any) -> Tensor:
-    return unary.new_empty(others[4].shape, dtype=torch.int64)
+    *_, uniform, _max_table = others
+    return unary.new_empty(uniform.shape, dtype=torch.int64)
 
 
 @operator("factor_graph_sample", _like_sample)

@@ -24,21 +24,21 @@ def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int], read_sco
         steps = reached.unsqueeze(-1).expand(-1, -1, states).flatten(1)
         reachable.append(torch.zeros_like(then).scatter_add(1, then, steps.long()) > 0)
         reached = reachable[-1].unflatten(1, (count, states)).any(-1)
-    counts = torch.stack([own.sum(-1) for own in reachable], 1).tolist()
+    counts = torch.stack([mask.sum(-1) for mask in reachable], 1).tolist()
     if read_scopes:
         whole = (((scopes >= 0).sum(-1) % torch.tensor(sizes, device=scopes.device)) == 0).all(0).tolist()
     else:
         whole = [False] * factors
-    halves = [_first_half(own[:k], states) if full else k for own, k, full in zip(counts, sizes, whole, strict=True)]
+    halves = [_first_half(row[:k], states) if full else k for row, k, full in zip(counts, sizes, whole, strict=True)]
     owners = torch.arange(factors, device=device).repeat_interleave(torch.tensor(sizes, device=device))
     positions = torch.cat([torch.arange(size, device=device) for size in sizes])
-    own = torch.stack(reachable, 1)[owners, positions]
+    reachable_pairs = torch.stack(reachable, 1)[owners, positions]
     for m, (f, i) in enumerate(zip(owners.tolist(), positions.tolist(), strict=True)):
         if i >= halves[f]:
-            own[m] = torch.arange(own.shape[1], device=device) < states ** (sizes[f] - i)
-    most = int(own.sum(-1).amax())
-    order = (~own).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
-    pairs = pad(torch.where(own.gather(1, order), order, -1), (0, max(0, states - most)), value=-1)
+            reachable_pairs[m] = torch.arange(reachable_pairs.shape[1], device=device) < states ** (sizes[f] - i)
+    most = int(reachable_pairs.sum(-1).amax())
+    order = (~reachable_pairs).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
+    pairs = pad(torch.where(reachable_pairs.gather(1, order), order, -1), (0, max(0, states - most)), value=-1)
     first, middles, joint = 0, [], [pairs.new_zeros(0, *2 * pairs.shape[1:])]
     for f, (half, size) in enumerate(zip(halves, sizes, strict=True)):
         if half < size:
@@ -46,7 +46,7 @@ def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int], read_sco
             joint.append(_joint(transitions[f], pairs[middles[-1]], pairs[middles[-1] + 1], half, size)[None])
         first += size
     found = (transitions, owners, pairs, owners.new_tensor(middles, dtype=torch.int64), torch.cat(joint))
-    return Automata(scopes, *(own.to(scopes.device, non_blocking=True) for own in found))
+    return Automata(scopes, *(tensor.to(scopes.device, non_blocking=True) for tensor in found))
 
 
 def _first_half(counts: Sequence[int], states: int) -> int:

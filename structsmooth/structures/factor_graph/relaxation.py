@@ -11,7 +11,7 @@ from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.exact import Forests
 from structsmooth.structures.factor_graph.layout import Forest, Layout, forest, turned, where_rows
-from structsmooth.structures.factor_graph.messages import Marginals, Messages, Search, with_penalties
+from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual, Search, with_penalties
 
 RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
 
@@ -75,7 +75,7 @@ class Relaxation:
     factors: Tensor | None = None
 
     def to(self, dtype: torch.dtype) -> "Relaxation":
-        """The same in another floating point dtype."""
+        """The same relaxation in another floating point dtype."""
         return Relaxation(*(t.to(dtype) if t is not None and t.is_floating_point() else t for t in vars(self).values()))
 
     def restricted(self, parts: tuple[Tensor, ...]) -> "Relaxation":
@@ -137,7 +137,7 @@ def relax(
     )
 
 
-def _rounded(problem: Messages, guess: Tensor) -> Tensor:
+def _rounded(problem: RelaxationDual, guess: Tensor) -> Tensor:
     """Labels [B, N] that moves do not improve, from a guess; with factors, also from the best label of each node.
 
     Hard factors allow few moves, so that a single start may end where they are violated.
@@ -150,7 +150,7 @@ def _rounded(problem: Messages, guess: Tensor) -> Tensor:
     return torch.where(better.unsqueeze(-1), others, labels)
 
 
-def _solved(problem: Messages, method: RelaxationMethod, tolerance: float, max_sweeps: int) -> Solution:
+def _solved(problem: RelaxationDual, method: RelaxationMethod, tolerance: float, max_sweeps: int) -> Solution:
     """A point of the local polytope and messages: optimal, but for message passing."""
     if method == "messages":
         found = solve(problem, tolerance, max_sweeps)
@@ -167,13 +167,13 @@ def _solved(problem: Messages, method: RelaxationMethod, tolerance: float, max_s
         return _by_tree(problem)
     if states == 2:
         return roof_duality.solve(problem)
-    rest = _in_general(problem.rows(~is_forest), tolerance, max_sweeps)
+    rest = _with_cycles(problem.rows(~is_forest), tolerance, max_sweeps)
     solution = problem.vertex(torch.zeros_like(problem.color)), problem.zero()
     solution = _with_rows(solution, ~is_forest, rest)
     return _with_rows(solution, is_forest, _by_tree(problem.rows(is_forest)))
 
 
-def _in_general(problem: Messages, tolerance: float, max_sweeps: int) -> Solution:
+def _with_cycles(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Solution:
     """Graphs with cycles and any numbers of states: by messages, and by linear programs where graphs are small.
 
     A program of up to so many variables takes less time than the sweeps that would close the interval, if they can.
@@ -193,21 +193,21 @@ def _with_rows(solution: Solution, chosen: Tensor, rows: Solution) -> Solution:
     return Marginals(node, edge), deltas
 
 
-def _by_program(problem: Messages) -> Solution:
-    """Exactly, by HiGHS."""
+def _by_program(problem: RelaxationDual) -> Solution:
+    """The optimum by HiGHS, a solver of linear programs."""
     from structsmooth.structures.factor_graph import linear_program  # scipy is optional
 
     return linear_program.solve(problem)
 
 
-def _by_tree(problem: Messages) -> Solution:
-    """Dynamic programming: outputs alone are optimal."""
+def _by_tree(problem: RelaxationDual) -> Solution:
+    """The optimum of forests by dynamic programming: one of the outputs attains it."""
     as_forest = forest(problem.layout)
     _, y = Forests(problem.unary, problem.pairwise, problem.layout, as_forest).max()
     return problem.vertex(y), forest_messages(problem, as_forest)
 
 
-def forest_messages(problem: Messages, as_forest: Forest) -> Tensor:
+def forest_messages(problem: RelaxationDual, as_forest: Forest) -> Tensor:
     """Optimal messages of forests: from the leaves to the roots, each branch gives all that it has to its parent."""
     deltas, inside = problem.zero(), problem.unary
     first, second = problem.ends.unbind(-1)

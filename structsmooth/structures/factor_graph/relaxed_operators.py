@@ -12,8 +12,8 @@ from torch import Tensor
 from structsmooth.structures.factor_graph.expansion import Automata
 from structsmooth.structures.factor_graph.layout import Expanded
 from structsmooth.structures.factor_graph.local_search import LocalSearch
-from structsmooth.structures.factor_graph.messages import Messages, with_penalties
 from structsmooth.structures.factor_graph.relaxation import RelaxationMethod, relax
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.factor_graph.roof_duality import optimum
 from structsmooth.structures.operators import exp_oracle_backward, operator, save_inputs_and_statistics
 
@@ -31,7 +31,7 @@ def _like_max(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Te
 def _save_distributions(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output[-2:])
-    ctx.constants = [[None] * len(own) if isinstance(own, (list, tuple)) else None for own in inputs[2:]]
+    ctx.constants = [[None] * len(value) if isinstance(value, (list, tuple)) else None for value in inputs[2:]]
 
 
 def _max_backward(ctx: Any, grad: Tensor | None, *_constant: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -57,16 +57,16 @@ def largest(
 
     ``factors`` are the tensors of :class:`Automata` and the scores of final states, or nothing.
     """
-    own = Expanded(unary, pairwise, edges, node_mask, edge_mask).in_float64()
+    graph = Expanded(unary, pairwise, edges, node_mask, edge_mask).in_float64()
     binary = unary.shape[-1] == 2 and not factors and unary.device.type == "cpu" and method in ("auto", "cut")
-    if binary and bool(own[0].isfinite().all()) and bool(own[1].isfinite().all()):
+    if binary and bool(graph[0].isfinite().all()) and bool(graph[1].isfinite().all()):
         # There is no need of messages, nor of better labels: a cut of each example is enough.
-        node, edge = optimum(*own)
-        value = (own[0] * node).sum((1, 2)) + (own[1] * edge).sum((1, 2, 3))
+        node, edge = optimum(*graph)
+        value = (graph[0] * node).sum((1, 2)) + (graph[1] * edge).sum((1, 2, 3))
         bound, labels = value, (node[..., 1] > node[..., 0]).long()
     else:
         search = LocalSearch(Automata(*factors[:-1]), factors[-1].double()) if factors else None
-        found = relax(*own, cast(RelaxationMethod, method), tolerance, max_sweeps, search)
+        found = relax(*graph, cast(RelaxationMethod, method), tolerance, max_sweeps, search)
         value, labels, node, edge = found.value, found.labels, found.unary, found.pairwise
         bound = torch.maximum(found.dual, value)
     return value.to(unary), bound.to(unary, copy=True), labels, node.to(unary), edge.to(unary)
@@ -77,7 +77,7 @@ def _like_logsumexp(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tens
     return value, node, edge
 
 
-def _of_distributions(*_: Any) -> tuple[Tensor, ...]:
+def _no_second_derivatives(*_: Any) -> tuple[Tensor, ...]:
     raise NotImplementedError(
         "logsumexp of LocalPolytope can be differentiated once, and its marginals cannot: for second derivatives, "
         "take the exact oracles of a FactorGraph of small treewidth"
@@ -87,7 +87,7 @@ def _of_distributions(*_: Any) -> tuple[Tensor, ...]:
 @operator(
     "local_polytope_logsumexp",
     _like_logsumexp,
-    exp_oracle_backward(_of_distributions),
+    exp_oracle_backward(_no_second_derivatives),
     save_inputs_and_statistics,
 )
 def logsumexp(
@@ -105,7 +105,7 @@ def logsumexp(
     return value.to(unary), node.to(unary), edge.to(unary)
 
 
-def _least(problem: Messages, tau: Tensor, max_sweeps: int) -> Tensor:
+def _least(problem: RelaxationDual, tau: Tensor, max_sweeps: int) -> Tensor:
     """The messages of the least dual at temperatures ``tau``."""
     deltas = problem.zero()
     for _ in range(0, max_sweeps, _ROUND):

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Marginals, Messages
+from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual
 from structsmooth.structures.operators import on_cpu
 
 
-def solve(problem: Messages) -> tuple[Marginals, Tensor]:
+def solve(problem: RelaxationDual) -> tuple[Marginals, Tensor]:
     """An optimal point, half-integral, and optimal messages; found on the CPU."""
     unary, pairwise, *layout = on_cpu(problem.unary, problem.pairwise, *problem.layout)
     deltas = torch.zeros(problem.zero().shape, dtype=unary.dtype)
     marginals = optimum(unary, pairwise, Layout(*layout), deltas)
-    return Marginals(*(own.to(problem.unary) for own in marginals)), deltas.to(problem.unary)
+    return Marginals(*(tensor.to(problem.unary) for tensor in marginals)), deltas.to(problem.unary)
 
 
 def optimum(unary: Tensor, pairwise: Tensor, layout: Layout, deltas: Tensor | None = None) -> Marginals:
@@ -30,13 +30,13 @@ def optimum(unary: Tensor, pairwise: Tensor, layout: Layout, deltas: Tensor | No
     from structsmooth.structures.graph_cut import compiled  # numba loads with the first cut
 
     node, edge = torch.zeros_like(unary), torch.zeros_like(pairwise)
-    for b, own in enumerate(layout.edge_mask):
-        tables, ends = pairwise[b][own].contiguous(), layout.edges[b][own].contiguous()
+    for b, real in enumerate(layout.edge_mask):
+        tables, ends = pairwise[b][real].contiguous(), layout.edges[b][real].contiguous()
         found = torch.zeros_like(tables)
         messages = tables.new_empty(0 if deltas is None else len(tables), 2, 2)
         arrays = (unary[b].contiguous(), tables, ends, node[b], found, messages)
         compiled.half_integral(*(array.numpy() for array in arrays))
-        edge[b, own] = found
+        edge[b, real] = found
         if deltas is not None:
-            deltas[b, own] = messages
+            deltas[b, real] = messages
     return Marginals(node * layout.node_mask.unsqueeze(-1), edge)

@@ -23,7 +23,7 @@ def check_edges(edges: Tensor, nodes: int) -> None:
 
 def _checked(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) -> tuple[Any, ...]:
     check_edges(edges, unary.shape[1])
-    return unary, pairwise, edges, *(own for own in others if isinstance(own, Tensor))
+    return unary, pairwise, edges, *(other for other in others if isinstance(other, Tensor))
 
 
 def _one_flow(unary: Tensor, pairwise: Tensor, edges: Tensor, *_: Any) -> int:
@@ -33,7 +33,7 @@ def _one_flow(unary: Tensor, pairwise: Tensor, edges: Tensor, *_: Any) -> int:
 
 
 def _flows(unary: Tensor, *others: Any) -> int:
-    """The same for a flow for each node."""
+    """Number of operations of one maximal flow for each node of each example, usually."""
     return unary.shape[1] * _one_flow(unary, *others)
 
 

@@ -52,5 +52,5 @@ class ProgramBuilder:
 
     def build(self, roots: Integers | None = None, nodes: int = 1) -> Program:
         """The program of all edges; ``roots`` and ``nodes`` as in :class:`Program`."""
-        head, left, right, index = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
+        head, left, right, index = (np.concatenate(columns) for columns in zip(*self._columns, strict=True))
         return Program(head, left, right, index, scores=self.scores, roots=roots, nodes=nodes)

@@ -332,66 +332,66 @@ def batch_top_k(program, depth, scores, roots, values, used, begin, end):
 def batch_marginals(program, scores, roots, values, parts, begin, end):
     """Log-partition [B] and probabilities [B, P] of examples ``begin`` to ``end``."""
     nodes, edges, missing = program[0].shape[0] - 1, program[1].shape[0], scores.shape[1]
-    theta, own = np.empty(missing + 1), np.empty(missing + 1)
+    theta, padded = np.empty(missing + 1), np.empty(missing + 1)
     value, adjoint, share = np.empty(nodes + 1), np.zeros(nodes + 1), np.empty(edges)
     for b in range(begin, end):
         _load(scores[b], theta)
         log_partition(program, theta, roots[b], value, share)
         values[b] = value[roots[b]]
-        own[:] = 0.0
+        padded[:] = 0.0
         if value[roots[b]] > -np.inf:
-            outside(program, roots[b], share, adjoint, own)
-        _copy(own, parts[b])
+            outside(program, roots[b], share, adjoint, padded)
+        _copy(padded, parts[b])
 
 
 @entry_point
 def batch_tangents(program, scores, directions, roots, parts, begin, end):
     """Derivatives [B, P] of the probabilities in ``directions`` [B, P] of the scores."""
     nodes, edges, missing = program[0].shape[0] - 1, program[1].shape[0], scores.shape[1]
-    theta, direction, own = np.empty(missing + 1), np.empty(missing + 1), np.empty(missing + 1)
+    theta, direction, padded = np.empty(missing + 1), np.empty(missing + 1), np.empty(missing + 1)
     value, adjoint, slope = np.empty(nodes + 1), np.zeros(nodes + 1), np.zeros(nodes + 1)
     share = np.empty(edges)
     for b in range(begin, end):
         _load(scores[b], theta)
         _load(directions[b], direction)
         log_partition(program, theta, roots[b], value, share)
-        own[:] = 0.0
+        padded[:] = 0.0
         if value[roots[b]] > -np.inf:
-            outside(program, roots[b], share, adjoint, own)
-            own[:] = 0.0
-            tangents(program, direction, roots[b], share, value, adjoint, slope, own)
-        _copy(own, parts[b])
+            outside(program, roots[b], share, adjoint, padded)
+            padded[:] = 0.0
+            tangents(program, direction, roots[b], share, value, adjoint, slope, padded)
+        _copy(padded, parts[b])
 
 
 @entry_point
 def batch_max_marginals(program, scores, roots, parts, begin, end):
     """Max-marginals [B, P] of examples ``begin`` to ``end``."""
     nodes, missing = program[0].shape[0] - 1, scores.shape[1]
-    theta, own = np.empty(missing + 1), np.empty(missing + 1)
+    theta, padded = np.empty(missing + 1), np.empty(missing + 1)
     value, around, choice = np.empty(nodes + 1), np.empty(nodes + 1), np.empty(nodes, np.int32)
     for b in range(begin, end):
         _load(scores[b], theta)
-        own[:] = -np.inf
+        padded[:] = -np.inf
         max_product(program, theta, roots[b], value, choice)
-        max_outside(program, theta, roots[b], value, around, own)
-        _copy(own, parts[b])
+        max_outside(program, theta, roots[b], value, around, padded)
+        _copy(padded, parts[b])
 
 
 @entry_point
 def batch_max_marginals_gradient(program, scores, roots, weights, parts, begin, end):
     """Gradient [B, P] of the sum of the max-marginals weighted by ``weights`` [B, P], without those of -inf."""
     nodes, missing = program[0].shape[0] - 1, scores.shape[1]
-    theta, own, weight = np.empty(missing + 1), np.empty(missing + 1), np.empty(missing)
+    theta, padded, weight = np.empty(missing + 1), np.empty(missing + 1), np.empty(missing)
     value, around, choice = np.empty(nodes + 1), np.empty(nodes + 1), np.empty(nodes, np.int32)
     above = np.zeros((nodes + 1, 3), np.int64)
     for b in range(begin, end):
         _load(scores[b], theta)
         _copy(weights[b], weight)
-        own[:] = 0.0
+        padded[:] = 0.0
         max_product(program, theta, roots[b], value, choice)
         if value[roots[b]] > -np.inf:
-            max_outside_gradient(program, theta, roots[b], value, choice, around, weight, above, own)
-        _copy(own, parts[b])
+            max_outside_gradient(program, theta, roots[b], value, choice, around, weight, above, padded)
+        _copy(padded, parts[b])
 
 
 @entry_point

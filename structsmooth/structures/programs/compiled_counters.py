@@ -129,5 +129,5 @@ def batch_top_k_by_count(program, depth, scores, counts, roots, values, used, be
             for rank in range(k):
                 values[b, c, rank] = value[first + slot, rank]
                 if value[first + slot, rank] > -np.inf:
-                    own = used[b, c, rank]
-                    follow_count(program, missing, count, low, start, slot, rank, roots[b], k, back, stack, own)
+                    output = used[b, c, rank]
+                    follow_count(program, missing, count, low, start, slot, rank, roots[b], k, back, stack, output)

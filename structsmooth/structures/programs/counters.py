@@ -40,23 +40,23 @@ class Polynomials(Semiring):
         self.semiring, self.size = semiring, size
 
     def split(self, values: Tensor) -> Tensor:
-        """Values [..., C R] as [..., C, R]."""
+        """Values [..., C R] as coefficients [..., C, R], one for each count."""
         coefficients: Tensor = values.unflatten(-1, (self.size, -1))
         return coefficients
 
     def embed(self, scores: Tensor) -> Tensor:
-        """Scores [...] of a count of 0."""
+        """Scores [...] as polynomials whose only coefficient is that of a count of 0."""
         return pad(self.semiring.embed(scores).unsqueeze(-2), (0, 0, 0, self.size - 1), value=-torch.inf).flatten(-2)
 
     def shifted(self, values: Tensor, counts: Tensor) -> Tensor:
-        """Values with counts [...] >= 0 added to theirs."""
+        """Polynomials times the monomials of counts [...] >= 0: each coefficient moves up by so many."""
         coefficients = self.split(values)
         source = torch.arange(self.size, device=values.device) - counts.unsqueeze(-1)
         index = source.clamp_min(0).unsqueeze(-1).expand_as(coefficients)
         return torch.where((source >= 0).unsqueeze(-1), coefficients.gather(-2, index), -torch.inf).flatten(-2)
 
     def sum(self, values: Tensor, dim: int) -> Tensor:
-        """Sums of the coefficients."""
+        """Sums of polynomials over ``dim``, coefficient by coefficient."""
         return self.semiring.sum(self.split(values), dim).flatten(-2)
 
     def product(self, left: Tensor, right: Tensor) -> Tensor:
@@ -70,14 +70,14 @@ class Polynomials(Semiring):
 
 
 def recursion(
-    semiring: Semiring, scores: Tensor, *, counts: Tensor, which: Tensor, program: Program, size: int
+    semiring: Semiring, scores: Tensor, *, counts: Tensor, root_index: Tensor, program: Program, size: int
 ) -> Tensor:
     """Semiring sums [B, C, R] of the scores of all outputs of each sum of counts; that of an output must be >= 0.
 
     Polynomials of a node start with the least sum of its derivations, so that counts may be negative.
     """
     levels = levels_of(program.handle, scores.device)
-    root, polynomials = levels.roots[which], Polynomials(semiring, size)
+    root, polynomials = levels.roots[root_index], Polynomials(semiring, size)
     least = reference.node_values(TopK(1), -counts.to(scores.dtype), levels).squeeze(-1)
     low = torch.where(least > -torch.inf, -least, 0.0).long()
     padded, added = reference.padded_scores(scores), pad(counts, (0, 2))
@@ -170,8 +170,8 @@ def listed_by_programs(
 
     def best(k: int) -> tuple[Tensor, Tensor]:
         found = [
-            top_k_by_count(scores[rows].detach(), counts[rows], which, program.handle, k, size)
-            for program, rows, which in groups
+            top_k_by_count(scores[rows].detach(), counts[rows], root_index, program.handle, k, size)
+            for program, rows, root_index in groups
         ]
         used = [pad(y, (0, longest - y.shape[-1]), value=none) for _, y in found]
         return torch.cat([values for values, _ in found])[place], torch.cat(used)[place]
@@ -180,14 +180,14 @@ def listed_by_programs(
 
 
 def by_count(
-    scores: Tensor, counts: Tensor, which: Tensor, program: Program, size: int, compiled: bool, outputs: Outputs
+    scores: Tensor, counts: Tensor, root_index: Tensor, program: Program, size: int, compiled: bool, outputs: Outputs
 ) -> ByCount:
     """The outputs of a program by their counts.
 
     Args:
         scores: [B, P].
         counts: int64 [B, P]; the sum of those of an output must not be negative.
-        which: the roots [B] that examples have.
+        root_index: the roots [B] that examples have.
         program: the program.
         size: C; outputs of larger counts are left out.
         compiled: whether compiled passes list the best outputs.
@@ -197,26 +197,26 @@ def by_count(
     def read(parts: tuple[Tensor, ...]) -> Tensor:
         return outputs(reference.listed(parts[0], program.longest))
 
-    own = partial(recursion, counts=counts, which=which, program=program, size=size)
+    sums_by_count = partial(recursion, counts=counts, root_index=root_index, program=program, size=size)
     rows = torch.arange(len(scores), device=scores.device)
-    listing = listed_by_programs(scores, counts, [(program, rows, which)], size, outputs) if compiled else None
-    return ByCount((scores,), own, size, read, listing)
+    listing = listed_by_programs(scores, counts, [(program, rows, root_index)], size, outputs) if compiled else None
+    return ByCount((scores,), sums_by_count, size, read, listing)
 
 
-def _inputs(scores: Tensor, counts: Tensor, which: Tensor, handle: int, *_: int) -> tuple[Any, ...]:
-    program, depth, scores, roots = operators.followed(scores, which, handle)
+def _inputs(scores: Tensor, counts: Tensor, root_index: Tensor, handle: int, *_: int) -> tuple[Any, ...]:
+    program, depth, scores, roots = operators.followed(scores, root_index, handle)
     return program, depth, scores, counts, roots
 
 
 @cpu_loop(
     "program_top_k_by_count",
     "programs.compiled_counters:batch_top_k_by_count",
-    lambda scores, counts, which, handle, k, size: k * len(scores) * program_of(handle).edges * size,
+    lambda scores, counts, root_index, handle, k, size: k * len(scores) * program_of(handle).edges * size,
     inputs=_inputs,
 )
 def top_k_by_count(
-    scores: Tensor, counts: Tensor, which: Tensor, handle: int, k: int, size: int
+    scores: Tensor, counts: Tensor, root_index: Tensor, handle: int, k: int, size: int
 ) -> tuple[Tensor, Tensor]:
     """Values [B, C, k] and outputs [B, C, k, M] for sums of counts from 0 to C - 1."""
     program, shape = program_of(handle), (len(scores), size, k)
-    return scores.new_full(shape, -torch.inf), which.new_full((*shape, program.longest), program.scores)
+    return scores.new_full(shape, -torch.inf), root_index.new_full((*shape, program.longest), program.scores)

@@ -1,6 +1,6 @@
 """Oracles of programs as torch operators over compiled loops (CPU).
 
-Programs are given by their handles. Shapes: scores [B, P], ``which`` [B], indices into the roots of the program;
+Programs are given by their handles. Shapes: scores [B, P], ``root_index`` [B], indices into the roots of the program;
 outputs [B, K, M], the scores that their derivations use, filled up with P.
 """
 
@@ -23,18 +23,18 @@ from structsmooth.structures.programs.program import longest_derivation, program
 scores_of_outputs = reference.scores_of_outputs
 
 
-def rooted(scores: Tensor, which: Tensor, handle: int) -> tuple[Any, Tensor, Any]:
+def rooted(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Any, Tensor, Any]:
     """What loops read: the program, scores, and the nodes that are roots of examples."""
     program = program_of(handle)
-    smallest, largest = which.aminmax() if which.numel() else (0, 0)
+    smallest, largest = root_index.aminmax() if root_index.numel() else (0, 0)
     if not 0 <= int(smallest) <= int(largest) < len(program.roots):
-        raise ValueError(f"lengths must be from 0 to {len(program.roots) - 1}, got {which.tolist()}")
-    return program.arrays, scores, program.roots[which.numpy()]
+        raise ValueError(f"lengths must be from 0 to {len(program.roots) - 1}, got {root_index.tolist()}")
+    return program.arrays, scores, program.roots[root_index.numpy()]
 
 
-def followed(scores: Tensor, which: Tensor, handle: int) -> tuple[Any, int, Tensor, Any]:
+def followed(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Any, int, Tensor, Any]:
     """What loops read that follow derivations: the depth of the program, too."""
-    arrays, scores, roots = rooted(scores, which, handle)
+    arrays, scores, roots = rooted(scores, root_index, handle)
     return arrays, program_of(handle).depth, scores, roots
 
 
@@ -61,72 +61,66 @@ def _best(program: Any, depth: int, scores: Any, roots: Any, values: Any, used: 
 @cpu_loop(
     "program_top_k",
     _best,
-    lambda scores, which, handle, k: 2 * k * len(scores) * program_of(handle).edges,
+    lambda scores, root_index, handle, k: 2 * k * len(scores) * program_of(handle).edges,
     inputs=lambda *arguments: followed(*arguments[:3]),
 )
-def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     batch, count = scores.shape
-    return scores.new_empty(batch, k), which.new_full((batch, k, longest_derivation(handle)), count)
-
-
-def _of_probabilities(
-    potentials: tuple[Tensor], weights: tuple[Tensor], which: Tensor, handle: int
-) -> tuple[Tensor, ...]:
-    return (tangents(*potentials, *weights, which, handle),)
+    return scores.new_empty(batch, k), root_index.new_full((batch, k, longest_derivation(handle)), count)
 
 
 @cpu_loop(
     "program_marginals",
     "programs.compiled:batch_marginals",
     _passes(10),
-    exp_oracle_backward(_of_probabilities),
+    exp_oracle_backward(lambda potentials, weights, *others: (tangents(*potentials, *weights, *others),)),
     save_inputs_and_statistics,
     inputs=rooted,
     finish=without_statistics,
 )
-def marginals(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tensor]:
+def marginals(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B] and probabilities [B, P]."""
     return scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)
 
 
-def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Log-partition [B]."""
-    log_z: Tensor = marginals(scores, which, handle)[0]
+    log_z: Tensor = marginals(scores, root_index, handle)[0]
     return log_z
 
 
-def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P]."""
-    parts: Tensor = marginals(scores, which, handle)[1]
+    parts: Tensor = marginals(scores, root_index, handle)[1]
     return parts
 
 
 def _tangents_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The second derivatives are symmetric; the third ones are computed by torch."""
-    scores, directions, which = ctx.saved_tensors
+    scores, directions, root_index = ctx.saved_tensors
 
     def curvature(scores: Tensor) -> Tensor:
         def moved(scores: Tensor) -> Tensor:
-            total: Tensor = (reference.probabilities(scores, which, *ctx.constants) * directions).sum()
+            total: Tensor = (reference.probabilities(scores, root_index, *ctx.constants) * directions).sum()
             return total
 
         slopes: Tensor = torch.func.grad(moved)(scores)
         return (slopes * grad).sum()
 
     third: Tensor = torch.func.grad(curvature)(scores)
-    return third, tangents(scores, grad, which, *ctx.constants)
+    return third, tangents(scores, grad, root_index, *ctx.constants)
 
 
-def _with_directions(scores: Tensor, directions: Tensor, which: Tensor, handle: int) -> tuple[Any, ...]:
-    arrays, scores, roots = rooted(scores, which, handle)
+def _with_directions(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> tuple[Any, ...]:
+    arrays, scores, roots = rooted(scores, root_index, handle)
     return arrays, scores, directions, roots
 
 
 @cpu_loop(
     "program_tangents", "programs.compiled:batch_tangents", _passes(20), _tangents_backward, inputs=_with_directions
 )
-def tangents(scores: Tensor, directions: Tensor, which: Tensor, handle: int) -> Tensor:
+def tangents(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""
     return like_scores(scores)
 
@@ -135,16 +129,16 @@ def tangents(scores: Tensor, directions: Tensor, which: Tensor, handle: int) -> 
     "program_max_marginals_gradient",
     "programs.compiled:batch_max_marginals_gradient",
     _passes(6),
-    inputs=lambda scores, weights, which, handle: (*rooted(scores, which, handle), weights),
+    inputs=lambda scores, weights, root_index, handle: (*rooted(scores, root_index, handle), weights),
 )
-def max_marginals_gradient(scores: Tensor, weights: Tensor, which: Tensor, handle: int) -> Tensor:
+def max_marginals_gradient(scores: Tensor, weights: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Gradient [B, P] of the sum of max-marginals weighted by [B, P], without those of -inf."""
     return like_scores(scores)
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-    scores, which = ctx.saved_tensors
-    return (max_marginals_gradient(scores, grad, which, *ctx.constants),)
+    scores, root_index = ctx.saved_tensors
+    return (max_marginals_gradient(scores, grad, root_index, *ctx.constants),)
 
 
 @cpu_loop(
@@ -154,12 +148,12 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
     _max_marginals_backward,
     inputs=rooted,
 )
-def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
     return like_scores(scores)
 
 
-def _draws(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> int:
+def _draws(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> int:
     """Operations of samples: a pass, and a walk for each."""
     program = program_of(handle)
     return 10 * len(scores) * (program.edges + uniform.shape[1] * program.depth)
@@ -171,6 +165,6 @@ def _draws(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> int:
     _draws,
     inputs=lambda *arguments: (*followed(*arguments[:3]), arguments[3]),
 )
-def sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
+def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
-    return which.new_full((*uniform.shape[:2], longest_derivation(handle)), -1)
+    return root_index.new_full((*uniform.shape[:2], longest_derivation(handle)), -1)

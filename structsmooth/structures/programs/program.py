@@ -239,7 +239,7 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
 
 
 def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int64]]:
-    """Columns of one length, as int64."""
+    """Columns of edges as int64 arrays, broadcast to one length."""
     arrays = {name: np.asarray(column) for name, column in columns.items()}
     for name, array in arrays.items():
         if array.size and array.dtype.kind not in "iu":

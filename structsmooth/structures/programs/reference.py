@@ -1,8 +1,8 @@
 """Oracles of programs in plain torch: one recursion over a semiring, level by level, from which every query is derived.
 
 The readable reference, on any device and twice differentiable, with the signatures of the compiled operators. Shapes:
-scores [B, P] of a program, which is given by its handle, ``which`` [B], indices into its roots. An output is the list
-[M] of the scores that its derivation uses, filled up with P.
+scores [B, P] of a program, which is given by its handle, ``root_index`` [B] into its roots. An output is the list [M]
+of the scores that its derivation uses, filled up with P.
 """
 
 import torch
@@ -38,30 +38,30 @@ def _product(semiring: Semiring, left: Tensor, right: Tensor) -> Tensor:
 
 
 def at_root(values: Tensor, root: Tensor) -> Tensor:
-    """Of each example, the values [B, R] of its root."""
+    """The values [B, R] of the root of each example, among those [B, V, R] of all places."""
     index = root.view(-1, 1, 1).expand(-1, 1, values.shape[-1])
     return values.gather(1, index).squeeze(1)
 
 
-def rooted(which: Tensor, handle: int) -> tuple[Tensor, Levels]:
+def rooted(root_index: Tensor, handle: int) -> tuple[Tensor, Levels]:
     """The places [B] of the roots of examples among the levels, and these."""
-    levels = levels_of(handle, which.device)
-    return levels.roots[which], levels
+    levels = levels_of(handle, root_index.device)
+    return levels.roots[root_index], levels
 
 
-def _recursion(which: Tensor, handle: int) -> Recursion:
-    root, levels = rooted(which, handle)
+def _recursion(root_index: Tensor, handle: int) -> Recursion:
+    root, levels = rooted(root_index, handle)
     return lambda semiring, scores: at_root(node_values(semiring, scores, levels), root)
 
 
-def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Log-partition function [B]."""
-    return semirings.log_partition(_recursion(which, handle), scores)
+    return semirings.log_partition(_recursion(root_index, handle), scores)
 
 
-def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P] of the scores, or expected numbers of their uses; differentiable."""
-    return semirings.marginals(_recursion(which, handle), scores)[0]
+    return semirings.marginals(_recursion(root_index, handle), scores)[0]
 
 
 def scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:
@@ -71,10 +71,10 @@ def scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:
     return torch.where(real, each, 0.0).sum(2)
 
 
-def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M], which are read off the gradients of the values."""
-    values, (counts,) = semirings.top_k(_recursion(which, handle), k, scores)
-    return values, listed(counts, levels_of(handle, which.device).longest)
+    values, (counts,) = semirings.top_k(_recursion(root_index, handle), k, scores)
+    return values, listed(counts, levels_of(handle, root_index.device).longest)
 
 
 def listed(counts: Tensor, longest: int) -> Tensor:
@@ -84,9 +84,9 @@ def listed(counts: Tensor, longest: int) -> Tensor:
     return torch.searchsorted(reached, places.contiguous(), right=True)
 
 
-def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Largest value [B, P] of an output that uses each score."""
-    root, levels = rooted(which, handle)
+    root, levels = rooted(root_index, handle)
     count = scores.shape[1]
     values, padded = node_values(TopK(1), scores, levels).squeeze(-1), padded_scores(scores)
     around = torch.full_like(values, -torch.inf).scatter(1, root.unsqueeze(1), 0.0)
@@ -111,12 +111,12 @@ def _raised(values: Tensor, places: Tensor, candidates: Tensor) -> Tensor:
     return values.scatter_reduce(1, index, candidates.flatten(1), "amax")
 
 
-def sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
+def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D], one for each node of a derivation in the order of visits.
 
     Those of an example without any are -1.
     """
-    root, levels = rooted(which, handle)
+    root, levels = rooted(root_index, handle)
     longest = levels.longest
     batch, n, depth = uniform.shape
     values, padded = node_values(Log(), scores, levels).squeeze(-1), padded_scores(scores)

@@ -15,11 +15,11 @@ from structsmooth.structures.programs.counters import ByCount, by_count
 from structsmooth.structures.programs.program import Program, exported_handle
 from structsmooth.structures.semirings import pullbacks
 
-S = TypeVar("S", bound="Derived")
+S = TypeVar("S", bound="LinearlyScored")
 P = TypeVar("P", bound="DynamicProgram")
 
 
-class Derived(Structure):
+class LinearlyScored(Structure):
     """Outputs that are lists of scores, which are a linear function of the potentials.
 
     With P scores and a linear map A, the score of an output that uses the scores u is ⟨A θ, u⟩, and its parts are Aᵀ u:
@@ -59,7 +59,7 @@ class Derived(Structure):
         return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
 
     def named_potentials(self) -> list[tuple[str, Tensor]]:
-        """The potentials with their names."""
+        """Pairs of the name of a potential and the potential."""
         return list(zip(self.potential_names, self.potentials, strict=True))
 
     def listed(self, values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,7 +77,7 @@ class Derived(Structure):
 
     @property
     def _oracles(self) -> Any:
-        """The module of the oracles that answer."""
+        """The module whose functions are the oracles of the program."""
         return reference
 
     def _part_scores(self) -> tuple[Tensor, ...]:
@@ -87,11 +87,11 @@ class Derived(Structure):
         return bool(getattr(self, name).dim() < self.potential_dims.get(name, 0))
 
     def _rows(self) -> tuple[str, ...]:
-        own = [name for name in self.potential_names if not self._is_shared(name)]
-        return (*own, *self.row_names)
+        names = [name for name in self.potential_names if not self._is_shared(name)]
+        return (*names, *self.row_names)
 
 
-class DynamicProgram(Derived):
+class DynamicProgram(LinearlyScored):
     """Outputs that are the derivations of a :class:`~structsmooth.programs.Program`: all oracles follow from it.
 
     A subclass names its potentials in ``potential_names`` and defines
@@ -219,7 +219,7 @@ class DynamicProgram(Derived):
                 f"counts must have one tensor for each of {len(whole.potentials)} potentials, got {len(counts)}"
             )
         pairs = zip(counts, whole.potentials, strict=True)
-        added = whole.replace(*(own.detach().to(torch.float64).expand(p.shape) for own, p in pairs))
+        added = whole.replace(*(count.detach().to(torch.float64).expand(p.shape) for count, p in pairs))
         if size is None:
             size = 1 + _largest_count(added)
         if self.validate_args and bool((added.replace(*(-p for p in added.potentials)).max()[0] > 0).any()):
@@ -268,7 +268,7 @@ def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
 
 
 def _largest_count(added: DynamicProgram) -> int:
-    """Of all outputs, or as many as they have variables where Python may not read it."""
+    """The largest count of an output, or the number of its variables where Python may not read values."""
     y = added.max()
     if checks.can_read_values():
         return int(y[0].clamp_min(0).max()) if len(y[0]) else 0

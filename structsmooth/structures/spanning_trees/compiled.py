@@ -130,7 +130,7 @@ def best_tree(arcs, single_root, graph, forest, found):
 
 @compiled
 def scratch(nodes):
-    """Room for :func:`best_tree`: a graph and a forest."""
+    """Workspace of :func:`best_tree`: a graph and a forest."""
     square, line = (2 * nodes, 2 * nodes), 2 * nodes
     graph = np.empty(square), np.empty(square), np.empty(square, np.int64), np.empty(square, np.int64)
     sets = np.empty(line, np.int64), np.empty(line, np.int64), np.empty(line, np.int64), np.empty(line, np.int64)
@@ -224,16 +224,16 @@ def batch_top_k(scores, words, lengths, labels, single_root, values, used, begin
         for i in range(table.shape[0]):
             table[i] = scores[b, i]
         problem = _problem(table, words, n, labels, single_root)
-        own, y = np.full(k, -np.inf), np.zeros((k, n), np.int64)
-        own[0] = _maximize(problem, np.ones((n, 1 + n * labels), np.bool_), y[0])
-        if k > 1 and own[0] > -np.inf:
+        best, y = np.full(k, -np.inf), np.zeros((k, n), np.int64)
+        best[0] = _maximize(problem, np.ones((n, 1 + n * labels), np.bool_), y[0])
+        if k > 1 and best[0] > -np.inf:
             bounds = np.empty((n, 1 + n * labels))
-            _bounds(problem, own[0], bounds)
-            _search(problem, bounds, own, y)
-        order = np.argsort(-own, kind="mergesort")
+            _bounds(problem, best[0], bounds)
+            _search(problem, bounds, best, y)
+        order = np.argsort(-best, kind="mergesort")
         for i in range(k):
-            values[b, i] = own[order[i]]
-            if own[order[i]] > -np.inf:
+            values[b, i] = best[order[i]]
+            if best[order[i]] > -np.inf:
                 for m in range(n):
                     used[b, i, m] = _part(words, labels, m, y[order[i], m])
 

@@ -83,7 +83,7 @@ def sample(arcs: Tensor, root: Tensor, mask: Tensor, single_root: bool, uniform:
     heads = torch.zeros(batch, n, words, dtype=torch.int64, device=arcs.device)  # 0: the root
     present = torch.zeros(batch, words, dtype=torch.bool, device=arcs.device)
     for step in reversed(steps):
-        k, own = step.k[:, None, None], place == step.k[:, None]
+        k, is_k = step.k[:, None, None], place == step.k[:, None]
         before = torch.cat([step.root.unsqueeze(1), step.arcs], 1)  # [B, 1 + n, n]: heads with the root first
         after = torch.cat([step.root_after.unsqueeze(1), step.after], 1)
         into_k = before[b.squeeze(2), :, step.k[:, None]]  # [B, 1, 1 + n]
@@ -110,8 +110,8 @@ def sample(arcs: Tensor, root: Tensor, mask: Tensor, single_root: bool, uniform:
         head = torch.where(child.any(2, keepdim=True), inherited, drawn)
         active = step.active[:, None, None]
         heads = torch.where(active & child, k + 1, heads)
-        heads = torch.where(active & own.unsqueeze(1), head, heads)
-        present = present | (own & step.active[:, None])
+        heads = torch.where(active & is_k.unsqueeze(1), head, heads)
+        present = present | (is_k & step.active[:, None])
     heads = torch.where(mask.unsqueeze(1), heads, 0)
     return torch.where((log_z > -torch.inf)[:, None, None], heads, -1)
 

@@ -113,10 +113,10 @@ class Tree(Structure):
         """Indicators of labels [B, N, S], and of pairs of parent and node [B, N, S, S], zero at roots and padding."""
         y = self.checked_labels(y)
         unary, *_ = self._arguments()
-        own = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
-        above = torch.nn.functional.one_hot(self._labels_of_parents(y), unary.shape[-1]).to(unary.dtype)
-        edges = above.unsqueeze(-1) * own.unsqueeze(-2) * self._hangs[:, :, None, None]
-        return own * self.mask.unsqueeze(-1), edges
+        nodes = torch.nn.functional.one_hot(y, unary.shape[-1]).to(unary.dtype)
+        above = nodes.gather(1, torch.where(self._hangs, self.parents, 0).unsqueeze(-1).expand_as(nodes))
+        edges = above.unsqueeze(-1) * nodes.unsqueeze(-2) * self._hangs[:, :, None, None]
+        return nodes * self.mask.unsqueeze(-1), edges
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle: values [B, k] in descending order and distinct labelings [B, k, N] (Algorithm 8).
@@ -150,7 +150,7 @@ class Tree(Structure):
 
     @property
     def _oracles(self) -> Any:
-        """The module of the oracles that answer."""
+        """The module whose functions are the oracles of the tree."""
         return operators if self._compiled else reference
 
     @property
@@ -161,10 +161,6 @@ class Tree(Structure):
     def _hangs(self) -> Tensor:
         """[B, N], true at nodes that have a parent."""
         return self.mask & (self.parents >= 0)
-
-    def _labels_of_parents(self, y: Tensor) -> Tensor:
-        """Labels [B, N] of the parents; arbitrary at nodes without a parent."""
-        return y.gather(1, torch.where(self._hangs, self.parents, 0))
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Scores in the dtype that sums use, and the trees: what oracles take."""

@@ -104,7 +104,7 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
             score[v, j, 0] = unary[v, j]
     for v in order[::-1]:
         p = parent_of(parents, v)
-        own = score[v]
+        branch = score[v]
         for i in range(states if p < nodes else 1):
             origins = origin[v, i]
             for slot in range(k):
@@ -112,7 +112,7 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
             for j in range(states):
                 edge = pairwise[v, i, j] if p < nodes else 0.0
                 for slot in range(k):
-                    value = own[j, slot] + edge
+                    value = branch[j, slot] + edge
                     if value <= message[last]:
                         break
                     insert(message, origins, value, j * k + slot, last)

@@ -55,7 +55,7 @@ class _Mistakes(Polynomials):
         self.wrong = wrong
 
     def embed(self, scores: Tensor) -> Tensor:
-        """Scores as monomials."""
+        """Scores as polynomials with one coefficient: that of the mistakes which their states are."""
         return self.shifted(super().embed(scores), self.wrong)
 
 
@@ -83,14 +83,14 @@ def labelings(parents: tuple[int, ...], states: int) -> Program:
     last: dict[int, np.ndarray] = {}
     for v in reversed(order):
         above = 1 if v < 0 else states
-        own = next_node + np.arange(above)
-        builder.add(own, index=-1 if v < 0 else v * states + label)
+        branch = next_node + np.arange(above)
+        builder.add(branch, index=-1 if v < 0 else v * states + label)
         next_node += above
         for child in children[v]:
             sent, joined = next_node + np.arange(above), next_node + above + np.arange(above)
             pairs = count * states + (child * states + label[:, None]) * states + label
             builder.add(sent[:, None], last.pop(child), index=-1 if v < 0 else pairs)
-            builder.add(joined, own, sent)
-            own, next_node = joined, next_node + 2 * above
-        last[v] = own
+            builder.add(joined, branch, sent)
+            branch, next_node = joined, next_node + 2 * above
+        last[v] = branch
     return builder.build()

@@ -49,7 +49,7 @@ def depths_and_ancestors(parents: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]
 
 
 class Messages(NamedTuple):
-    """Intermediate results of the recursion."""
+    """What the upward pass of the recursion leaves for passes that go down."""
 
     inside: Tensor  # [B, N + 1, S, R]: the branch of each position, by its state
     sent: list[Tensor]  # [B, S, R] for each position: its message, by the state of the parent
@@ -131,9 +131,9 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
         both = above * softmax(inside[:, None, t] + pairwise[:, t], 2)
         nodes = nodes.slice_scatter(both.sum(1, keepdim=True), 1, t, t + 1)
         pairs.append(both.unsqueeze(1))
-    own = torch.where(trees.real.unsqueeze(-1), nodes[:, :-1], 0.0)
+    of_nodes = torch.where(trees.real.unsqueeze(-1), nodes[:, :-1], 0.0)
     edges = torch.where(trees.hangs[:, :, None, None], torch.cat(pairs, 1), 0.0)
-    return _rearranged(own, trees), _rearranged(edges, trees)
+    return _rearranged(of_nodes, trees), _rearranged(edges, trees)
 
 
 def _rearranged(values: Tensor, forest: Forest) -> Tensor:
@@ -169,11 +169,11 @@ def _downward(best: TopK, messages: Messages, pairwise: Tensor, forest: Forest) 
         parent = forest.parents[:, t].view(-1, 1, 1).expand(-1, best.k, 1)
         label, rank = y.gather(2, parent), ranks.gather(2, parent).squeeze(2)
         left, right = (m.gather(1, label.expand(-1, -1, best.k)) for m in (before[t], sent[t]))
-        rest, own = best.find(left.unsqueeze(-1) + right.unsqueeze(-2), rank)
+        rest, slot = best.find(left.unsqueeze(-1) + right.unsqueeze(-2), rank)
         # Siblings come in the reverse of the order in which they were joined.
         ranks = ranks.scatter(2, parent, torch.where(forest.real[:, t, None], rest, rank).unsqueeze(2))
         scores = pairwise[:, t].gather(1, label.expand(-1, -1, states)).unsqueeze(-1)
-        found = best.find(inside[:, None, t] + scores, own)
+        found = best.find(inside[:, None, t] + scores, slot)
         y, ranks = (
             old.slice_scatter(new.unsqueeze(2), 2, t, t + 1) for old, new in zip((y, ranks), found, strict=True)
         )
@@ -196,11 +196,11 @@ def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
         parent = trees.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
         above = outside.gather(1, parent).squeeze(1)
         rest = above + before[t].squeeze(-1)
-        own = best.sum((rest.unsqueeze(-1) + pairwise[:, t]).unsqueeze(-1), 1).squeeze(-1)
-        values.append(inside[:, t].squeeze(-1) + own)
+        outside_t = best.sum((rest.unsqueeze(-1) + pairwise[:, t]).unsqueeze(-1), 1).squeeze(-1)
+        values.append(inside[:, t].squeeze(-1) + outside_t)
         # Siblings come in the reverse of the order in which they were joined: this one was joined after the next.
         above = torch.where(trees.real[:, t, None], above + sent[t].squeeze(-1), above)
-        outside = outside.scatter(1, parent, above.unsqueeze(1)).slice_scatter(own.unsqueeze(1), 1, t, t + 1)
+        outside = outside.scatter(1, parent, above.unsqueeze(1)).slice_scatter(outside_t.unsqueeze(1), 1, t, t + 1)
     result = torch.stack(values, 1)
     result = torch.where(result > -torch.inf, result, -torch.inf)
     return _rearranged(torch.where(trees.real.unsqueeze(-1), result, 0.0), trees)

@@ -14,7 +14,7 @@ as the nearest of these, so that nothing beyond a row is read.
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import add_compensated, finite, first_reached, length_of
+from structsmooth.compiled.triton_functions import add_compensated, finite, first_reached, length_of
 
 SIZES = ["steps", "states", "edge_batch", "edge_step"]
 

@@ -6,7 +6,7 @@ Shapes and strides are those of the kernels of the exp oracle; outputs are int64
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import add_compensated, finite, length_of, project
+from structsmooth.compiled.triton_functions import add_compensated, finite, length_of, project
 
 SIZES = ["steps", "states", "k", "edge_batch", "edge_step"]
 

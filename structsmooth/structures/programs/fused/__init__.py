@@ -5,8 +5,8 @@ kernels are the same every time. Third derivatives, and the gradient of max-marg
 level.
 """
 
-from structsmooth.structures.programs.fused.messages import log_partition, max_marginals, probabilities
 from structsmooth.structures.programs.fused.outputs import sample, scores_of_outputs, smoothed_top_k, top_k
+from structsmooth.structures.programs.fused.sums import log_partition, max_marginals, probabilities
 
 __all__ = [
     "log_partition",

@@ -1,14 +1,14 @@
 """Triton kernels that find, count and score the outputs of any program.
 
-Shapes are those of :mod:`structsmooth.structures.programs.fused.message_kernels`. Outputs are lists of the scores that
+Shapes are those of :mod:`structsmooth.structures.programs.fused.sum_kernels`. Outputs are lists of the scores that
 they use, P where there is none: int64 [B, K, M].
 """
 
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import project
-from structsmooth.structures.programs.fused.message_kernels import edge_scores
+from structsmooth.compiled.triton_functions import project
+from structsmooth.structures.programs.fused.sum_kernels import edge_scores
 
 SIZES = ["nodes", "scores", "levels", "k", "pairs", "depth", "longest", "draws"]
 
@@ -42,8 +42,8 @@ def best(
                 found = tl.zeros([NODES], theta.dtype.element_ty) + float("-inf")
                 origin = tl.full([NODES], 2147483647, tl.int32)
                 for j in range(0, degree, EDGES):
-                    own = j + tl.arange(0, EDGES)
-                    edges = row[:, None] + own[None, :]
+                    position = j + tl.arange(0, EDGES)
+                    edges = row[:, None] + position[None, :]
                     real = edges < after[:, None]
                     i = tl.load(index + edges, mask=real, other=0)
                     base = tl.load(theta + i, mask=real & (i < scores), other=0.0)
@@ -53,7 +53,7 @@ def best(
                         first, second = tl.load(firsts + pair), tl.load(seconds + pair)
                         score = base + tl.load(values + tail * k + first, mask=real, other=float("-inf"))
                         score += tl.load(values + other * k + second, mask=real, other=float("-inf"))
-                        number = ((own * k + first) * k + second)[None, :]
+                        number = ((position * k + first) * k + second)[None, :]
                         behind = (score < last[:, None]) | ((score == last[:, None]) & (number > last_origin[:, None]))
                         score = tl.where(real & behind, score, float("-inf"))
                         top = tl.max(score, 1)
@@ -140,13 +140,13 @@ def draw(
         place = tl.load(stack + top)
         tl.debug_barrier()  # and read, before something else takes its place
         row, after = tl.load(rows + place), tl.load(rows + place + 1)
-        number, own = tl.load(uniform + visited), tl.load(values + place)
+        number, log_sum = tl.load(uniform + visited), tl.load(values + place)
         visited += 1
-        sums, chosen, last = own * 0, after + 0, row + 0
+        sums, chosen, last = log_sum * 0, after + 0, row + 0
         for j in range(0, after - row, EDGES):
             edges = row + j + tl.arange(0, EDGES)
             real = edges < after
-            shares = tl.exp(edge_scores(theta, values, left, right, index, edges, real, scores) - own)
+            shares = tl.exp(edge_scores(theta, values, left, right, index, edges, real, scores) - log_sum)
             reached = (shares > 0) & (sums + tl.cumsum(shares, 0) > number)
             chosen = tl.minimum(chosen, tl.min(tl.where(reached, edges, after), 0))
             last = tl.maximum(last, tl.max(tl.where(shares > 0, edges, row), 0))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import power_of_two
 from structsmooth.structures.operators import operator, smoothed_gradient
-from structsmooth.structures.programs.fused.messages import log_sums
+from structsmooth.structures.programs.fused.sums import log_sums
 from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
 
@@ -72,9 +72,9 @@ def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     return out
 
 
-def _like_top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+def _like_top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     batch = len(scores)
-    return scores.new_empty(batch, k), which.new_empty(batch, k, program_of(handle).longest)
+    return scores.new_empty(batch, k), root_index.new_empty(batch, k, program_of(handle).longest)
 
 
 def _save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -88,20 +88,20 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor]
 
 
 @operator("program_fused_top_k", _like_top_k, _top_k_backward, _save_found)
-def top_k(scores: Tensor, which: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
+def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
-    return _found(scores, which, handle, k)
+    return _found(scores, root_index, handle, k)
 
 
 def _found(
-    scores: Tensor, which: Tensor, handle: int, k: int, mu: float = 0.0, into: tuple[Tensor, ...] = ()
+    scores: Tensor, root_index: Tensor, handle: int, k: int, mu: float = 0.0, into: tuple[Tensor, ...] = ()
 ) -> tuple[Tensor, Tensor]:
     """The k best outputs; with a level of smoothing, also the smoothed maximum [B] and weights [B, k], ``into``."""
     from structsmooth.structures.programs.fused import output_kernels as kernels
 
-    t, roots, sizes = rooted(which, handle)
+    t, roots, sizes = rooted(root_index, handle)
     program, batch, scores = program_of(handle), len(scores), scores.contiguous()
-    out, used = _like_top_k(scores, which, handle, k)
+    out, used = _like_top_k(scores, root_index, handle, k)
     used.fill_(program.scores)
     values = scores.new_empty(batch, program.nodes + 1, k)
     back, stack = (
@@ -124,9 +124,9 @@ def _found(
 
 
 def _like_smoothed(
-    scores: Tensor, which: Tensor, handle: int, k: int, mu: float
+    scores: Tensor, root_index: Tensor, handle: int, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    values, used = _like_top_k(scores, which, handle, k)
+    values, used = _like_top_k(scores, root_index, handle, k)
     return scores.new_empty(len(scores)), torch.empty_like(values), values, used
 
 
@@ -145,26 +145,26 @@ def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | Non
 
 @operator("program_fused_smoothed", _like_smoothed, _smoothed_backward, _save_smoothed)
 def smoothed_top_k(
-    scores: Tensor, which: Tensor, handle: int, k: int, mu: float
+    scores: Tensor, root_index: Tensor, handle: int, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The smoothed maximum [B] of the k best values, the weights [B, k] that attain it, values and outputs."""
-    smoothed, weights, _, _ = _like_smoothed(scores, which, handle, k, mu)
-    return smoothed, weights, *_found(scores, which, handle, k, mu, (smoothed, weights))
+    smoothed, weights, _, _ = _like_smoothed(scores, root_index, handle, k, mu)
+    return smoothed, weights, *_found(scores, root_index, handle, k, mu, (smoothed, weights))
 
 
-def _like_sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
-    return which.new_empty(*uniform.shape[:2], program_of(handle).longest)
+def _like_sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
+    return root_index.new_empty(*uniform.shape[:2], program_of(handle).longest)
 
 
 @operator("program_fused_sample", _like_sample)
-def sample(scores: Tensor, which: Tensor, handle: int, uniform: Tensor) -> Tensor:
+def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
     from structsmooth.structures.programs.fused import output_kernels as kernels
 
-    t, roots, sizes = rooted(which, handle)
+    t, roots, sizes = rooted(root_index, handle)
     program, draws = program_of(handle), uniform.shape[1]
-    _, values = log_sums(scores, which, handle)
-    used = _like_sample(scores, which, handle, uniform).fill_(program.scores)
+    _, values = log_sums(scores, root_index, handle)
+    used = _like_sample(scores, root_index, handle, uniform).fill_(program.scores)
     stack = t.rows.new_empty(len(scores), draws, program.depth + 1)
     with torch.cuda.device_of(scores):
         kernels.draw[(len(scores), draws)](

@@ -60,8 +60,8 @@ def _grouped(keys: Array, count: int) -> tuple[Array, Array]:
     return rows, np.argsort(keys, kind="stable")
 
 
-def rooted(which: Tensor, handle: int) -> tuple[Tables, Tensor, dict[str, int]]:
+def rooted(root_index: Tensor, handle: int) -> tuple[Tables, Tensor, dict[str, int]]:
     """The tables, the places of the roots [B], and sizes; numbers of roots beyond their range count as the nearest."""
-    program, tables = program_of(handle), tables_of(handle, which.device)
-    roots = tables.places[which.clamp(0, len(program.roots) - 1)]
+    program, tables = program_of(handle), tables_of(handle, root_index.device)
+    roots = tables.places[root_index.clamp(0, len(program.roots) - 1)]
     return tables, roots, {"nodes": program.nodes, "scores": program.scores}

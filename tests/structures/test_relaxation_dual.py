@@ -3,10 +3,10 @@
 import torch
 
 from structsmooth.structures.factor_graph.layout import Layout
-from structsmooth.structures.factor_graph.messages import Messages
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual
 
 
-def plainly_improved(problem: Messages, y: torch.Tensor, sweeps: int) -> torch.Tensor:
+def plainly_improved(problem: RelaxationDual, y: torch.Tensor, sweeps: int) -> torch.Tensor:
     """Node after node in the order of colors, by the scores of all outputs that differ there."""
     y = y.clone()
     for _ in range(sweeps):
@@ -16,7 +16,7 @@ def plainly_improved(problem: Messages, y: torch.Tensor, sweeps: int) -> torch.T
                     continue
                 outputs = y[b].repeat(problem.unary.shape[-1], 1)
                 outputs[:, v] = torch.arange(problem.unary.shape[-1])
-                one = Messages(
+                one = RelaxationDual(
                     *(t[b].expand(len(outputs), *t[b].shape) for t in (problem.unary, problem.pairwise)),
                     Layout(*(t[b].expand(len(outputs), *t[b].shape) for t in problem.layout)),
                 )
@@ -34,7 +34,7 @@ def test_improvements_are_the_best_labels_given_the_neighbours() -> None:
     layout = Layout(edges.expand(4, -1, -1), node_mask, edge_mask)
     unary = torch.randn(4, 5, 3, generator=generator, dtype=torch.float64) * node_mask[..., None]
     pairwise = 2 * torch.randn(4, 5, 3, 3, generator=generator, dtype=torch.float64) * edge_mask[..., None, None]
-    problem = Messages(unary, pairwise, layout)
+    problem = RelaxationDual(unary, pairwise, layout)
     start = torch.zeros(4, 5, dtype=torch.int64)
     for sweeps in (1, 4):
         expected = plainly_improved(problem, start, sweeps)

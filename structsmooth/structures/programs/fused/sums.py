@@ -16,16 +16,16 @@ from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
 
 
-def _like_sums(scores: Tensor, which: Tensor, handle: int, largest: bool = False) -> tuple[Tensor, Tensor]:
+def _like_sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool = False) -> tuple[Tensor, Tensor]:
     return scores.new_empty(len(scores)), scores.new_empty(len(scores), program_of(handle).nodes + 1)
 
 
-def _sums(scores: Tensor, which: Tensor, handle: int, largest: bool) -> tuple[Tensor, Tensor]:
+def _sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool) -> tuple[Tensor, Tensor]:
     """Log-sums, or maxima, of roots [B] and of all places [B, N + 1]."""
-    from structsmooth.structures.programs.fused import message_kernels as kernels  # Triton loads with the first kernel
+    from structsmooth.structures.programs.fused import sum_kernels as kernels  # Triton loads with the first kernel
 
-    t, roots, sizes = rooted(which, handle)
-    at_root, values = _like_sums(scores, which, handle)
+    t, roots, sizes = rooted(root_index, handle)
+    at_root, values = _like_sums(scores, root_index, handle)
     with torch.cuda.device_of(scores):
         kernels.sums[(len(scores),)](
             scores.contiguous(), roots, t.rows, t.left, t.right, t.score, t.bounds, values, at_root, **sizes,
@@ -34,11 +34,11 @@ def _sums(scores: Tensor, which: Tensor, handle: int, largest: bool) -> tuple[Te
     return at_root, values
 
 
-def _parts(scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, handle: int, largest: bool) -> Tensor:
+def _parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int, largest: bool) -> Tensor:
     """Probabilities [B, P] of the scores times the weights [B], or max-marginals, from the sums of places."""
-    from structsmooth.structures.programs.fused import message_kernels as kernels
+    from structsmooth.structures.programs.fused import sum_kernels as kernels
 
-    t, roots, sizes = rooted(which, handle)
+    t, roots, sizes = rooted(root_index, handle)
     scores, out, adjoint = scores.contiguous(), torch.empty_like(scores), torch.empty_like(values)
     edges = (t.left, t.right, t.score, t.head)
     with torch.cuda.device_of(scores):
@@ -61,9 +61,9 @@ def _log_sums_backward(ctx: Any, grad: Tensor | None, _values: Any) -> tuple[Ten
 
 
 @operator("program_fused_log_sums", _like_sums, _log_sums_backward, save_inputs_and_statistics)
-def log_sums(scores: Tensor, which: Tensor, handle: int) -> tuple[Tensor, Tensor]:
+def log_sums(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B], which is differentiable, and the log-sums of all places [B, N + 1]."""
-    return _sums(scores, which, handle, False)
+    return _sums(scores, root_index, handle, False)
 
 
 def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -73,9 +73,9 @@ def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 @operator("program_fused_parts", like_scores, _parts_backward)
-def weighted_parts(scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
+def weighted_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P] of the scores times the weights [B], from the log-sums of places."""
-    found: Tensor = _parts(scores, which, values, weights, handle, False)
+    found: Tensor = _parts(scores, root_index, values, weights, handle, False)
     return found
 
 
@@ -84,12 +84,12 @@ def _like_tangents(scores: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
 
 
 def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tensor | None, ...]:
-    """The third derivatives are computed by torch."""
-    scores, which, _, weights, directions = ctx.saved_tensors
+    """The third derivatives, by torch."""
+    scores, root_index, _, weights, directions = ctx.saved_tensors
 
     def total(scores: Tensor, weights: Tensor, directions: Tensor) -> Tensor:
         def moves(scores: Tensor) -> Tensor:
-            return (reference.probabilities(scores, which, *ctx.constants) * directions).sum(1)
+            return (reference.probabilities(scores, root_index, *ctx.constants) * directions).sum(1)
 
         turned: Tensor = torch.func.grad(lambda s: (moves(s) * weights).sum())(scores)
         return (turned * grad).sum() + (moves(scores) * grad_moved).sum()
@@ -100,12 +100,12 @@ def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tens
 
 @operator("program_fused_tangents", _like_tangents, _tangents_backward)
 def tangents(
-    scores: Tensor, which: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
+    scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
     """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B]."""
-    from structsmooth.structures.programs.fused import message_kernels as kernels
+    from structsmooth.structures.programs.fused import sum_kernels as kernels
 
-    t, roots, sizes = rooted(which, handle)
+    t, roots, sizes = rooted(root_index, handle)
     scores, directions = scores.contiguous(), directions.contiguous()
     out, at_root = _like_tangents(scores)
     moved, adjoint, slope = (torch.empty_like(values) for _ in range(3))
@@ -121,21 +121,21 @@ def tangents(
     return out, at_root
 
 
-def log_partition(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Log-partition [B]; twice differentiable by kernels, and thrice by torch."""
-    log_z: Tensor = log_sums(scores, which, handle)[0]
+    log_z: Tensor = log_sums(scores, root_index, handle)[0]
     return log_z
 
 
-def probabilities(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P]; differentiable."""
-    values = log_sums(scores, which, handle)[1].detach()
-    parts: Tensor = weighted_parts(scores, which, values, scores.new_ones(len(scores)), handle)
+    values = log_sums(scores, root_index, handle)[1].detach()
+    parts: Tensor = weighted_parts(scores, root_index, values, scores.new_ones(len(scores)), handle)
     return parts
 
 
 @operator("program_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 1))
-def max_marginals(scores: Tensor, which: Tensor, handle: int) -> Tensor:
+def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
-    best, values = _sums(scores, which, handle, True)
-    return _parts(scores, which, values, best, handle, True)
+    best, values = _sums(scores, root_index, handle, True)
+    return _parts(scores, root_index, values, best, handle, True)

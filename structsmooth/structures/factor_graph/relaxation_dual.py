@@ -24,7 +24,7 @@ from structsmooth.structures.semirings import logsumexp
 
 
 class Marginals(NamedTuple):
-    """A point of the local polytope."""
+    """A point of the local polytope: distributions of nodes and of edges."""
 
     node: Tensor  # [B, N, S]
     edge: Tensor  # [B, E, S, S]
@@ -33,15 +33,15 @@ class Marginals(NamedTuple):
 class Search(Protocol):
     """Improves labels [B, N] where nodes cannot move one by one."""
 
-    def __call__(self, problem: "Messages", y: Tensor) -> Tensor:
-        """Labels that score no less."""
+    def __call__(self, problem: "RelaxationDual", y: Tensor) -> Tensor:
+        """Labels [B, N] of the graph of ``problem`` that score no less than ``y``."""
 
     def rows(self, index: Tensor) -> "Search":
-        """The messages of some of the examples."""
+        """The search over some of the examples."""
 
 
 @dataclass(frozen=True)
-class Messages:
+class RelaxationDual:
     """The dual of a batch of graphs as a function of messages.
 
     Attributes:
@@ -58,11 +58,11 @@ class Messages:
     least: Tensor | None = None
     search: Search | None = None
 
-    def rows(self, index: Tensor) -> "Messages":
-        """The messages of some of the examples."""
+    def rows(self, index: Tensor) -> "RelaxationDual":
+        """The dual of some of the examples."""
         least = None if self.least is None else self.least[index]
         search = None if self.search is None else self.search.rows(index)
-        return Messages(self.unary[index], self.pairwise[index], self.layout.rows(index), least, search)
+        return RelaxationDual(self.unary[index], self.pairwise[index], self.layout.rows(index), least, search)
 
     def allowed(self) -> tuple[Tensor, Tensor]:
         """Which labels of nodes [B, N, S] and pairs [B, E, S, S] exist and have no penalty."""
@@ -93,7 +93,7 @@ class Messages:
         return torch.where(self.layout.edge_mask.unsqueeze(-1), self.layout.edges, 0)
 
     def zero(self) -> Tensor:
-        """Messages of zero."""
+        """Messages of zero, [B, E, 2, S], from which sweeps start."""
         batch, count, states, _ = self.pairwise.shape
         return self.pairwise.new_zeros(batch, count, 2, states)
 
@@ -118,11 +118,11 @@ class Messages:
         return Marginals(node, edge * self.layout.edge_mask[:, :, None, None])
 
     def value(self, marginals: Marginals) -> Tensor:
-        """⟨θ, μ⟩, [B]."""
+        """⟨θ, μ⟩ of a point μ of the local polytope, [B]."""
         return (self.unary * marginals.node).sum((1, 2)) + (self.pairwise * marginals.edge).sum((1, 2, 3))
 
     def vertex(self, y: Tensor) -> Marginals:
-        """ν(y) of labels [B, N]."""
+        """The vertex ν(y) of the local polytope for labels [B, N]."""
         states = self.unary.shape[-1]
         node = one_hot(y, states).to(self.unary) * self.layout.node_mask.unsqueeze(-1)
         first, second = (node.gather(1, e.unsqueeze(-1).expand(-1, -1, states)) for e in self.ends.unbind(-1))
@@ -163,10 +163,10 @@ class Messages:
         for _ in range(sweeps):
             for chosen in self.independent_sets:
                 total = self.unary
-                for own, other, tables in ((a, b, self.pairwise), (b, a, self.pairwise.transpose(2, 3))):
+                for end, other, tables in ((a, b, self.pairwise), (b, a, self.pairwise.transpose(2, 3))):
                     label = y.gather(1, other)[:, :, None, None].expand(-1, -1, states, 1)
                     given = tables.gather(3, label).squeeze(-1) * self.layout.edge_mask.unsqueeze(-1)
-                    total = total.scatter_add(1, own.unsqueeze(-1).expand_as(given), given)
+                    total = total.scatter_add(1, end.unsqueeze(-1).expand_as(given), given)
                 best, now = total.argmax(-1), total.gather(-1, y.unsqueeze(-1))
                 better = (total.amax(-1, keepdim=True) > now).squeeze(-1)
                 y = torch.where(chosen & better, best, y)
@@ -227,7 +227,7 @@ class Messages:
 
 def with_penalties(
     unary: Tensor, pairwise: Tensor, layout: Layout, search: Search | None = None
-) -> tuple[Messages, Tensor]:
+) -> tuple[RelaxationDual, Tensor]:
     """The problem with large penalties instead of -inf, and a value [B] that every allowed output exceeds.
 
     Penalties are so large that a few percent of one take a value below that, and that a share of one, as messages
@@ -238,11 +238,11 @@ def with_penalties(
     penalty = -100 * (1 + spread + unary.shape[1] + pairwise.shape[1])
     filled = [torch.where(p > -torch.inf, p, penalty.view(-1, *[1] * (p.dim() - 1))) for p in (unary, pairwise)]
     least = -2 * (1 + spread)
-    return Messages(filled[0], filled[1], layout, least, search), least
+    return RelaxationDual(filled[0], filled[1], layout, least, search), least
 
 
 def _size(scores: Tensor) -> Tensor:
-    """Sum of the absolute values that are finite, [B]."""
+    """The sum of the absolute values of all finite scores [B, D] of each example, [B]."""
     return torch.where(scores > -torch.inf, scores.abs(), 0.0).sum(1)
 
 

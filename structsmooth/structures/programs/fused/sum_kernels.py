@@ -11,7 +11,7 @@ With ``MAX``, sums are maxima and products sums: then reverse passes give max-ma
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.kernels import finite
+from structsmooth.compiled.triton_functions import finite
 
 SIZES = ["nodes", "scores", "levels"]
 
@@ -20,10 +20,10 @@ SIZES = ["nodes", "scores", "levels"]
 def _added(theta, values, left, right, index, edges, real, scores):
     """What edges have by themselves, plus what their tails have; 0 where there is no edge."""
     i = tl.load(index + edges, mask=real, other=0)
-    own = tl.load(theta + i, mask=real & (i < scores), other=0.0)
+    score = tl.load(theta + i, mask=real & (i < scores), other=0.0)
     first = tl.load(values + tl.load(left + edges, mask=real, other=0), mask=real, other=0.0)
     second = tl.load(values + tl.load(right + edges, mask=real, other=0), mask=real, other=0.0)
-    return own + first + second
+    return score + first + second
 
 
 @triton.jit
@@ -84,16 +84,16 @@ def _probabilities(theta, values, adjoint, left, right, index, head, edges, real
 def _best_around(theta, values, around, place, left, right, index, head, edges, real, scores):
     """Of derivations by the edges out of places, the best without the part below the places."""
     i = tl.load(index + edges, mask=real, other=0)
-    own = tl.load(theta + i, mask=real & (i < scores), other=0.0)
+    best = tl.load(theta + i, mask=real & (i < scores), other=0.0)
     first = tl.load(left + edges, mask=real, other=0)
     other = tl.where(first == place[:, None], tl.load(right + edges, mask=real, other=0), first)
-    own += tl.load(values + other, mask=real, other=0.0)
-    return own + tl.load(around + tl.load(head + edges, mask=real, other=0), mask=real, other=float("-inf"))
+    best += tl.load(values + other, mask=real, other=0.0)
+    return best + tl.load(around + tl.load(head + edges, mask=real, other=0), mask=real, other=float("-inf"))
 
 
 @triton.jit
 def _best_through(theta, values, around, left, right, index, head, edges, real, scores):
-    """The best of the derivations by edges."""
+    """The best derivations that use each of the edges."""
     joint = edge_scores(theta, values, left, right, index, edges, real, scores)
     return joint + tl.load(around + tl.load(head + edges, mask=real, other=0), mask=real, other=float("-inf"))
 
@@ -229,10 +229,10 @@ def tangents(
                 out = row[:, None] + (j + tl.arange(0, EDGES))[None, :]
                 real = out < after[:, None]
                 edges = tl.load(out_edges + out, mask=real, other=0)
-                own, turn = _turned(
+                probability, turn = _turned(
                     theta, direction, values, moved, adjoint, slope, left, right, index, head, edges, real, scores
                 )
-                total += tl.sum(own, 1)
+                total += tl.sum(probability, 1)
                 turned += tl.sum(turn, 1)
             tl.store(adjoint + place, total, mask=inside)
             tl.store(slope + place, turned, mask=inside)

@@ -1,0 +1,123 @@
+"""Structures for tests of exported programs, at any numbers of examples and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from enumerated_factor_graphs import random_factor_graphs
+from enumerated_programs import (
+    random_dependencies,
+    random_grids,
+    random_items,
+    random_segmentations,
+    random_spans,
+    random_weights,
+)
+from enumeration import (
+    FORMS,
+    random_candidates,
+    random_chains,
+    random_graphs,
+    random_matchings,
+    random_placements,
+    random_scores,
+    random_trees,
+    random_unmatched,
+)
+from member import Instance, Member, potentials_of
+from structure_members import MEMBERS
+from torch import Tensor, nn
+from torch.export import Dim
+
+from structsmooth import LinearChain, Structure, StructuralHinge
+
+# Random instances of the structures whose names begin so, of B examples with n positions or what corresponds to them.
+INSTANCES: dict[str, Callable[[int, int, int], Instance]] = {
+    f"LinearChain {FORMS[1]}": lambda b, n, seed: random_chains(b, n, 3, FORMS[1], seed),
+    f"LinearChain {FORMS[2]}": lambda b, n, seed: random_chains(b, n, 3, FORMS[2], seed),
+    "LinearChain": lambda b, n, seed: random_chains(b, n, 3, seed=seed),
+    "Tree": lambda b, n, seed: random_trees(b, n, 3, seed),
+    "DeformableTree": lambda b, n, seed: random_placements(b, 3, n, n + 1, seed),
+    "Candidates": lambda b, n, seed: random_candidates(b, n, seed, masked=0.0),
+    "BoxCandidates": lambda b, n, seed: random_candidates(b, n, seed, masked=0.0),
+    "BinaryGraph": lambda b, n, seed: random_graphs(b, n, n - 1, seed),
+    "FactorGraph": lambda b, n, seed: random_factor_graphs(b, n, 1, 3, seed),
+    "Matching with unmatched": lambda b, n, seed: random_unmatched([(n, n + 1)] * b, seed),
+    "Matching": lambda b, n, seed: random_matchings([(n, n + 1)] * b, seed),
+    "Subwindows": lambda b, n, seed: (random_scores(torch.Generator().manual_seed(seed), False, 0.0)(b, n, n + 1),),
+    "SearchSpace": lambda b, n, seed: (random_scores(torch.Generator().manual_seed(seed), False, 0.0)(b, n, 2),),
+    "SemiMarkov": lambda b, n, seed: random_segmentations(b, n, 3, 2, FORMS[0], seed),
+    "ProjectiveTree": lambda b, n, seed: random_dependencies(b, n, 2, seed),
+    "SpanningTree": lambda b, n, seed: random_dependencies(b, n, 2, seed),
+    "Constituents": lambda b, n, seed: random_spans(b, n, 2, seed),
+    "Alignment": lambda b, n, seed: random_grids(b, n, n + 1, seed),
+    "Paths": lambda b, n, seed: random_weights(b, 7, seed),
+    "Subset": lambda b, n, seed: random_items(b, n, seed),
+}
+
+
+def masked_chain(unary: Tensor, transition: Tensor, mask: Tensor, start: Tensor, stop: Tensor, **options: Any) -> Any:
+    return LinearChain(unary, transition, mask=mask, start=start, stop=stop, **options)
+
+
+def random_masked(b: int, n: int, seed: int) -> Instance:
+    scores = random_scores(torch.Generator().manual_seed(seed), False, 0.0)
+    return scores(b, n, 3), scores(3, 3), scores(b, n) > -0.5, scores(3), scores(b, 3)
+
+
+INSTANCES = {"LinearChain with mask, start, stop": random_masked, **INSTANCES}
+
+
+def members() -> dict[str, Member]:
+    """The structures by the names that the table of the documentation has; some have a backend behind them."""
+    found = {
+        name.replace(f" {FORMS[0]}", ""): member
+        for name, member in MEMBERS.items()
+        if name not in ("Subwindows in Python", "FactorGraph by search", "FactorGraph with factors")
+    }
+    for backend in ("compiled", "torch"):
+        found[f"LinearChain with mask, start, stop {backend}"] = replace(
+            found[f"LinearChain {backend}"], build=partial(masked_chain, backend=backend)
+        )
+    return found
+
+
+def instance(name: str, batch: int, length: int, seed: int) -> Instance:
+    prefix = next(prefix for prefix in INSTANCES if name.startswith(prefix))
+    return INSTANCES[prefix](batch, length, seed)
+
+
+ORACLES: dict[str, Callable[[Structure, Tensor], tuple[Tensor, ...]]] = {
+    "max": lambda structure, y: structure.max(),
+    "topk": lambda structure, y: structure.topk(3),
+    "logsumexp": lambda structure, y: (structure.logsumexp(),),
+    "marginals": lambda structure, y: structure.marginals(),
+    "max_marginals": lambda structure, y: (structure.max_marginals(),),
+    "losses": lambda structure, y: (StructuralHinge.top_k()(structure, y), StructuralHinge()(structure, y)),
+}
+
+
+class Program(nn.Module):
+    """The answers of oracles of a structure, as what ``torch.export`` and ``torch.onnx.export`` take."""
+
+    def __init__(self, member: Member, oracles: tuple[str, ...]) -> None:
+        super().__init__()
+        self.member, self.oracles = member, oracles
+
+    def forward(self, instance: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Of all oracles, one after the other."""
+        structure = self.member.build(*instance)
+        y = self.member.labels(potentials_of(instance)[0])
+        return tuple(answer for oracle in self.oracles for answer in ORACLES[oracle](structure, y))
+
+
+def open_sizes(exported: Instance, other: Instance) -> tuple[dict[int, Any], ...]:
+    """Where two instances differ, as dimensions of any size."""
+    return tuple(
+        {d: Dim.DYNAMIC for d, (size, another) in enumerate(zip(a.shape, b.shape, strict=True)) if size != another}
+        for a, b in zip(exported, other, strict=True)
+    )
