@@ -149,8 +149,8 @@ class SemiMarkov(DynamicProgram):
         if self.segments is not None:
             segments = segments + scores["segments"]
         transition = scores["transition"]
-        transition = transition.expand(batch, *transition.shape) if transition.dim() == 2 else transition
-        return torch.cat([segments.flatten(1), transition.flatten(1)], 1)
+        pairs = transition.flatten().expand(batch, -1) if transition.dim() == 2 else transition.flatten(1)
+        return torch.cat([segments.flatten(1), pairs], 1)
 
     def sizes(self) -> Tensor:
         """The root of the program for the length of each sequence: int64 [B]."""

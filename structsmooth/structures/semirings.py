@@ -47,7 +47,7 @@ class TopK(Semiring):
     """Sums keep the k largest in descending order, -inf where there are fewer: the top-K oracle, or max for k = 1."""
 
     def __init__(self, k: int) -> None:
-        self.k = k
+        self.k, self._largest = k, _by_rounds if is_exporting() else _by_sorting
 
     def embed(self, scores: Tensor) -> Tensor:
         """The score itself, followed by k - 1 times -inf."""
@@ -55,8 +55,8 @@ class TopK(Semiring):
         return torch.cat([scores.unsqueeze(-1), rest], -1)
 
     def sum(self, values: Tensor, dim: int) -> Tensor:
-        """The k largest over ``dim`` and the slots; a stable sort, so that ties go to the lowest index."""
-        return _sorted(values.movedim(dim, -2)).values[..., : self.k]
+        """The k largest over ``dim`` and the slots; ties go to the lowest index."""
+        return self._largest(values.movedim(dim, -2).flatten(-2), self.k)[0]
 
     def find(self, values: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor]:
         """Where :meth:`sum` took the values of the given ranks from: the way back along the best alternatives.
@@ -68,14 +68,27 @@ class TopK(Semiring):
         Returns:
             Indices of alternatives [...], and slots [...].
         """
-        order = _sorted(values).indices.expand(*ranks.shape, -1)
+        order = self._largest(values.flatten(-2), self.k)[1].expand(*ranks.shape, -1)
         place = order.gather(-1, ranks.unsqueeze(-1)).squeeze(-1)
         return place // values.shape[-1], place % values.shape[-1]
 
 
-def _sorted(values: Tensor) -> torch.return_types.sort:
-    """All values [..., A, R] of each list in descending order."""
-    return values.flatten(-2).sort(dim=-1, descending=True, stable=True)
+def _by_sorting(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each list in values [..., A], best first, and where they are."""
+    if k == 1:
+        return values.max(-1, keepdim=True)
+    found = values.sort(dim=-1, descending=True, stable=True)
+    return found.values[..., :k], found.indices[..., :k]
+
+
+def _by_rounds(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The same by k maxima, since ONNX has no stable sort."""
+    rounds, place = [], torch.arange(values.shape[-1], device=values.device)
+    for _ in range(k):
+        rounds.append(values.max(-1, keepdim=True))
+        values = torch.where(place == rounds[-1][1], -torch.inf, values)
+    found, places = zip(*rounds, strict=True)
+    return torch.cat(found, -1), torch.cat(places, -1)
 
 
 class Draw(Semiring):
