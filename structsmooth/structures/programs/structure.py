@@ -13,6 +13,7 @@ from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, by_count
 from structsmooth.structures.programs.program import Program, exported_handle
+from structsmooth.structures.programs.scanned import Scanned, Scans
 from structsmooth.structures.semirings import pullbacks
 
 S = TypeVar("S", bound="LinearlyScored")
@@ -244,9 +245,14 @@ class DynamicProgram(LinearlyScored):
 
     def _arguments(self) -> tuple[Tensor, Tensor, int]:
         """What oracles take: scores, the roots of examples, and the program."""
+        return self.program_scores(), self.sizes(), self._handle()
+
+    def _handle(self) -> int:
+        oracles = self._oracles
+        if isinstance(oracles, Scans):
+            return -1
         program = self.program()
-        is_exported = self._oracles is operators and checks.is_exporting()
-        return self.program_scores(), self.sizes(), exported_handle(program) if is_exported else program.handle
+        return exported_handle(program) if oracles is operators and checks.is_exporting() else program.handle
 
     def _draws(self) -> tuple[int, ...]:
         return (self.program().depth,)
@@ -259,7 +265,9 @@ class DynamicProgram(LinearlyScored):
     def _oracles(self) -> Any:
         if self._compiled:
             return operators
-        return fused if checks.is_fused(self.backend, self.potentials[0].device) else reference
+        if checks.is_fused(self.backend, self.potentials[0].device):
+            return fused
+        return Scans(cast(Scanned, self)) if checks.is_exporting() and hasattr(self, "sweep") else reference
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
