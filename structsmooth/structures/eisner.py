@@ -36,11 +36,11 @@ def charts(sums: Sums, arcs: Tensor) -> Charts:
         sums: what a sum is.
         arcs: scores [B, N, N] from heads to modifiers.
     """
-    batch, count, _ = arcs.shape
+    count = arcs.shape[1]
     place = torch.arange(count, device=arcs.device)
 
     def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
-        """State: complete trees, then incomplete ones, those with heads at i by first word; others by first, by last."""
+        """State: complete trees by first and by last words, then incomplete ones, right by first and left by last."""
         right, right_end, left, left_end, made_right, made_left_end = state
         width, to_right, to_left = inputs
         last = (place + width).clamp_max(count - 1)

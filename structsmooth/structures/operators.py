@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, library
 
 from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.checks import exports_plain_torch
 from structsmooth.structures.transforms import in_transform, with_transforms
 
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
@@ -55,13 +56,29 @@ def operator(
         qualified = f"structsmooth::{name}"
         library.define(qualified, library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
         library.impl(qualified, "default", _opaque(function))
-        library.register_fake(qualified, like)
+        library.register_fake(qualified, _refused_in_plain_torch(name, like))
         rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
         if rule is not None:
             library.register_autograd(qualified, rule, setup_context=save)
         return with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
 
     return register
+
+
+def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes empty results for tracing, with an error for graphs that may not have the operator."""
+
+    @functools.wraps(like)
+    def checked(*arguments: Any) -> Any:
+        if exports_plain_torch():
+            raise NotImplementedError(
+                f"{name.replace('_', ' ')} has no form in plain torch, and none in ONNX, for open sizes: it is an "
+                "operator of this library, so save it by torch.export alone, and import structsmooth.structures "
+                "where the program is loaded; or export the scores, and find outputs by this library"
+            )
+        return like(*arguments)
+
+    return checked
 
 
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.export import Decoder, Exported
 from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
 from structsmooth.problems import DifferenceProblem, LinearModuleProblem, ModuleProblem, PartialLabels
@@ -72,6 +73,13 @@ class FittedSegments(FittedTask):
         module = self.module()
         nn.utils.vector_to_parameters(weights, module.parameters())
         return [self._segmented(module, series, k) for series in tracked(examples, "predicting")]
+
+    def exported(self, weights: Tensor) -> Exported:
+        """From signals [B, T + margin, C], as :meth:`signal` gives them, their lengths and whether series begin."""
+        module, margin = self.module(), 2 * self.task.layers * (self.task.width // 2)
+        nn.utils.vector_to_parameters(weights, module.parameters())
+        inputs = torch.zeros(2, 4 + margin, self.channels), torch.tensor([4, 3]), torch.tensor([True, False])
+        return Exported(Decoder(module), inputs, ({0: "batch", 1: "samples"}, {0: "batch"}, {0: "batch"}))
 
     def measure(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> tuple[dict[str, float], str]:
         """F1 of boundaries and of segments, and the share of samples with the right label."""

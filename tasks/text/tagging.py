@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import iadd
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 from torch import Tensor
@@ -19,6 +20,7 @@ from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
+from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
@@ -170,6 +172,10 @@ class FittedTagging(FittedTask):
             raise ValueError("lines of JSON get spans of entities, the best alone: for others, give --json")
         spans = self._tagger.spans(self._sequences(examples), weights, [ranked[0][1] for ranked in predictions])
         stream.writelines(f"{json.dumps(answer, ensure_ascii=False)}\n" for answer in examples.answers(spans))
+
+    def write_standalone(self, weights: Tensor, folder: Path) -> None:
+        """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
+        write_tagger(folder, self._tagger, self.encoder, self._templates, self.inputs.clitics, weights)
 
     def show_example(self, example: Sentence, ranked: Sequence[tuple[float, list[str]]]) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""

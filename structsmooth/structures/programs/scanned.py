@@ -1,8 +1,8 @@
 """Oracles of programs as scans over positions, for graphs of plain torch whose sizes are left open.
 
-Levels of a program are unrolled for given sizes. A structure with a recursion of its own over positions or widths gives,
-by one scan forward and one back, the sum over all outputs and how much it uses each score: for the exp oracle these are
-probabilities, for the max oracle the indicator of the best output.
+Levels of a program are unrolled for given sizes. A structure with a recursion of its own over positions or widths
+gives, by one scan forward and one back, the sum over all outputs and how much it uses each score: for the exp oracle
+these are probabilities, for the max oracle the indicator of the best output.
 """
 
 from collections.abc import Callable
@@ -47,10 +47,6 @@ class Scanned(Protocol):
         """Outputs [B, ...] that use the scores with 1 in uses [B, P]."""
         ...
 
-    def derivation(self, y: Tensor) -> Tensor:
-        """The scores that outputs use."""
-        ...
-
 
 class Scans:
     """The oracles of a structure, with the signatures of the other backends."""
@@ -69,11 +65,11 @@ class Scans:
         return self.structure.sweep(LOG, scores)[1]
 
     def top_k(self, scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-        """The largest value [B, 1], and the scores [B, 1, M] that the best output uses."""
+        """The largest value [B, 1], and the best output itself, [B, 1, ...]; without gradient."""
         if k > 1:
             raise self._missing(f"the {k} best outputs")
         value, uses = self.structure.sweep(MAX, scores)
-        return value.unsqueeze(1), self.structure.derivation(self.structure.outputs_of_uses(uses)).unsqueeze(1)
+        return value.unsqueeze(1), self.structure.outputs_of_uses(uses).unsqueeze(1)
 
     def max_marginals(self, scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
         """There are none."""

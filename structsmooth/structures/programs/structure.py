@@ -158,6 +158,8 @@ class DynamicProgram(LinearlyScored):
         if self._oracles is fused:  # its gradient takes a kernel less than that of scores
             return self.listed(*fused.top_k(scores, *program, k))
         values, used = self._oracles.top_k(scores.detach(), *program, k)
+        if isinstance(self._oracles, Scans):
+            return values, _where_feasible(values, used)
         values = with_gradients_of_scores(values, lambda s: self._oracles.scores_of_outputs(s, used), scores)
         return self.listed(values, used)
 
