@@ -22,19 +22,7 @@ def exporting(*, plain_torch: bool = False) -> Iterator[None]:
     Args:
         plain_torch: ``backend="auto"`` takes the recursions in plain torch, so that a program that was saved runs
             without this library. What has none raises ``NotImplementedError``.
-
-    Example:
-        >>> import torch
-        >>> from structsmooth import LinearChain
-        >>> from structsmooth.export import Decoder, exporting
-        >>> chain = Decoder(lambda unary: LinearChain(unary, torch.zeros(2, 2)))
-        >>> sizes = ({0: torch.export.Dim("batch"), 1: torch.export.Dim("length")},)
-        >>> with exporting(plain_torch=True):
-        ...     program = torch.export.export(chain, (torch.randn(3, 4, 2),), dynamic_shapes=(sizes,))
-        >>> program.module()(torch.tensor([[[1.0, 0.0]]]))
-        (tensor([1.]), tensor([[0]]))
     """
-    sizes: Any = torch.fx.experimental._config
     from torch.fx.experimental import _config as sizes
 
     chosen = plain_torch_exported.set(plain_torch)
@@ -85,7 +73,7 @@ class Exported(NamedTuple):
             NotImplementedError: a structure that has no recursion in plain torch.
             ImportError: onnx and onnxscript are not installed.
         """
-        open_sizes: Any = (tuple({d: torch.export.Dim.DYNAMIC for d in own} for own in self.sizes),)
+        open_sizes: Any = (tuple(dict.fromkeys(own, torch.export.Dim.DYNAMIC) for own in self.sizes),)
         if form == "pt2":
             with exporting(plain_torch=True):
                 program = torch.export.export(self.module.eval(), self.inputs, dynamic_shapes=open_sizes, strict=False)

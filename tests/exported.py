@@ -33,7 +33,8 @@ from structure_members import MEMBERS
 from torch import Tensor, nn
 from torch.export import Dim
 
-from structsmooth import LinearChain, Structure, StructuralHinge
+from structsmooth import LinearChain, StructuralHinge, Structure
+from structsmooth.structures import BoxCandidates
 
 # Random instances of the structures whose names begin so, of B examples with n positions or what corresponds to them.
 INSTANCES: dict[str, Callable[[int, int, int], Instance]] = {
@@ -83,12 +84,20 @@ def members() -> dict[str, Member]:
         found[f"LinearChain with mask, start, stop {backend}"] = replace(
             found[f"LinearChain {backend}"], build=partial(masked_chain, backend=backend)
         )
+    found["BoxCandidates"] = replace(found["Candidates"], build=boxes_anywhere)
     return found
 
 
-def instance(name: str, batch: int, length: int, seed: int) -> Instance:
-    prefix = next(prefix for prefix in INSTANCES if name.startswith(prefix))
-    return INSTANCES[prefix](batch, length, seed)
+def boxes_anywhere(scores: Tensor, mask: Tensor) -> BoxCandidates:
+    """Boxes that all are the same."""
+    corners = torch.arange(4).expand(*scores.shape, -1).to(scores.dtype)
+    return BoxCandidates(scores, corners, mask)
+
+
+def inputs(name: str, batch: int, length: int, seed: int) -> tuple[Tensor, ...]:
+    """Those of a :class:`Program`."""
+    instance = INSTANCES[next(prefix for prefix in INSTANCES if name.startswith(prefix))](batch, length, seed)
+    return members()[name].labels(potentials_of(instance)[0]), *instance
 
 
 ORACLES: dict[str, Callable[[Structure, Tensor], tuple[Tensor, ...]]] = {
@@ -108,16 +117,17 @@ class Program(nn.Module):
         super().__init__()
         self.member, self.oracles = member, oracles
 
-    def forward(self, instance: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Of all oracles, one after the other."""
+    def forward(self, y: Tensor, *instance: Tensor) -> tuple[Tensor, ...]:
+        """Of all oracles, one after the other; losses are those of outputs ``y``."""
         structure = self.member.build(*instance)
-        y = self.member.labels(potentials_of(instance)[0])
         return tuple(answer for oracle in self.oracles for answer in ORACLES[oracle](structure, y))
 
 
-def open_sizes(exported: Instance, other: Instance) -> tuple[dict[int, Any], ...]:
-    """Where two instances differ, as dimensions of any size."""
-    return tuple(
-        {d: Dim.DYNAMIC for d, (size, another) in enumerate(zip(a.shape, b.shape, strict=True)) if size != another}
-        for a, b in zip(exported, other, strict=True)
+def open_sizes(exported: Instance, other: Instance) -> tuple[tuple[dict[int, Any], ...]]:
+    """Where inputs differ, as dimensions of any size; the program takes them as one list."""
+    return (
+        tuple(
+            {d: Dim.DYNAMIC for d, (size, another) in enumerate(zip(a.shape, b.shape, strict=True)) if size != another}
+            for a, b in zip(exported, other, strict=True)
+        ),
     )

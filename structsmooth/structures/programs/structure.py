@@ -12,7 +12,7 @@ from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, by_count
-from structsmooth.structures.programs.program import Program, exported_handle
+from structsmooth.structures.programs.program import Program, SymbolicProgram, exported_handle
 from structsmooth.structures.programs.scanned import Scanned, Scans
 from structsmooth.structures.semirings import pullbacks
 
@@ -269,7 +269,13 @@ class DynamicProgram(LinearlyScored):
             return operators
         if checks.is_fused(self.backend, self.potentials[0].device):
             return fused
-        return Scans(cast(Scanned, self)) if checks.is_exporting() and hasattr(self, "sweep") else reference
+        return Scans(cast(Scanned, self)) if hasattr(self, "sweep") and self._has_open_sizes() else reference
+
+    def _has_open_sizes(self) -> bool:
+        """Whether levels cannot be unrolled into an exported graph, or only to what ONNX has no operators for."""
+        return checks.is_exporting() and (
+            isinstance(self.program(), SymbolicProgram) or torch.onnx.is_in_onnx_export()
+        )
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
