@@ -100,14 +100,14 @@ def inputs(name: str, batch: int, length: int, seed: int) -> tuple[Tensor, ...]:
     return members()[name].labels(potentials_of(instance)[0]), *instance
 
 
-ORACLES: dict[str, Callable[[Structure, Tensor], tuple[Tensor, ...]]] = {
-    "max": lambda structure, y: structure.max(),
-    "topk": lambda structure, y: structure.topk(3),
-    "logsumexp": lambda structure, y: (structure.logsumexp(),),
-    "marginals": lambda structure, y: structure.marginals(),
-    "max_marginals": lambda structure, y: (structure.max_marginals(),),
-    "losses": lambda structure, y: (StructuralHinge.top_k()(structure, y), StructuralHinge()(structure, y)),
+ORACLES: dict[str, Callable[[Structure], tuple[Tensor, ...]]] = {
+    "max": lambda structure: structure.max(),
+    "topk": lambda structure: structure.topk(3),
+    "logsumexp": lambda structure: (structure.logsumexp(),),
+    "marginals": lambda structure: structure.marginals(),
+    "max_marginals": lambda structure: (structure.max_marginals(),),
 }
+LOSSES = "losses"
 
 
 class Program(nn.Module):
@@ -120,14 +120,18 @@ class Program(nn.Module):
     def forward(self, y: Tensor, *instance: Tensor) -> tuple[Tensor, ...]:
         """Of all oracles, one after the other; losses are those of outputs ``y``."""
         structure = self.member.build(*instance)
-        return tuple(answer for oracle in self.oracles for answer in ORACLES[oracle](structure, y))
+        answers = [answer for oracle in self.oracles if oracle != LOSSES for answer in ORACLES[oracle](structure)]
+        if LOSSES in self.oracles:
+            answers += [
+                loss(structure, y) for loss in (StructuralHinge.top_k(), StructuralHinge(cost=self.member.cost))
+            ]
+        return tuple(answers)
 
 
-def open_sizes(exported: Instance, other: Instance) -> tuple[tuple[dict[int, Any], ...]]:
-    """Where inputs differ, as dimensions of any size; the program takes them as one list."""
-    return (
-        tuple(
-            {d: Dim.DYNAMIC for d, (size, another) in enumerate(zip(a.shape, b.shape, strict=True)) if size != another}
-            for a, b in zip(exported, other, strict=True)
-        ),
+def open_sizes(exported: Instance, other: Instance) -> tuple[Any, ...]:
+    """Where inputs differ, as dimensions of any size; behind the first one, the program takes them as a list."""
+    first, *others = (
+        {d: Dim.DYNAMIC for d, (size, another) in enumerate(zip(a.shape, b.shape, strict=True)) if size != another}
+        for a, b in zip(exported, other, strict=True)
     )
+    return first, tuple(others)

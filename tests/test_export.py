@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime
 import pytest
 import torch
-from exported import ORACLES, Program, inputs, members, open_sizes
+from exported import LOSSES, ORACLES, Program, inputs, members, open_sizes
 from torch.testing import assert_close
 
 from structsmooth import LinearChain, Matching, ProjectiveTree
@@ -41,7 +41,7 @@ def exports(name: str, oracles: Sequence[str], sizes: list[tuple[int, int]]) -> 
 
 
 def oracles_of(name: str) -> list[str]:
-    return [oracle for oracle in ORACLES if oracle in MEMBERS[name].oracles or oracle == "losses"]
+    return [*(oracle for oracle in ORACLES if oracle in MEMBERS[name].oracles), LOSSES]
 
 
 def table() -> dict[str, dict[str, list[str]]]:

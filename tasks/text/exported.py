@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from structsmooth.checkpoint import write_atomic
@@ -23,16 +24,12 @@ def write_tagger(
     Attributes without weights are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rows, transition, ends = (
-        weights.detach()
-        .double()
-        .view(-1, len(tagger.tags.names))
-        .tensor_split([tagger.features, tagger.features + len(tagger.tags.names)])
-    )
+    states = len(tagger.tags.names)
+    rows, transition, ends = weights.detach().double().view(-1, states).tensor_split([-states - 2, -2])
     transition = tagger.transition_scale * transition
     if (mask := tagger.tags.mask) is not None:
         transition = transition + mask.transition
-        ends = ends + np.stack([mask.start, mask.stop])
+        ends = ends + torch.stack([mask.start, mask.stop])
     used = rows.any(1).nonzero()[:, 0].tolist()
     model = {
         "tags": tagger.tags.names,

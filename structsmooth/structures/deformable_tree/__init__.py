@@ -163,7 +163,7 @@ class DeformableTree(Structure):
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Positions as classes, row by row."""
-        return y, self.unary.shape[2:].numel()
+        return y, self.unary.shape[2] * self.unary.shape[3]
 
     def potential_costs(self, costs: Tensor) -> Tensor:
         """Costs [B, N, H W] of positions as classes, as costs [B, N, H, W] on the grid."""

@@ -1,5 +1,6 @@
 """Structures whose outputs are the derivations of a program."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar, cast
@@ -236,7 +237,7 @@ class DynamicProgram(LinearlyScored):
         As it is, the first scores must be the first potentials, in the same order.
         """
         first = self.potentials[0]
-        return values[:, : first.shape[1:].numel()].view(first.shape)
+        return values[:, : math.prod(first.shape[1:])].view(first.shape)
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
@@ -273,9 +274,7 @@ class DynamicProgram(LinearlyScored):
 
     def _has_open_sizes(self) -> bool:
         """Whether levels cannot be unrolled into an exported graph, or only to what ONNX has no operators for."""
-        return checks.is_exporting() and (
-            isinstance(self.program(), SymbolicProgram) or torch.onnx.is_in_onnx_export()
-        )
+        return checks.is_exporting() and (isinstance(self.program(), SymbolicProgram) or torch.onnx.is_in_onnx_export())
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
