@@ -71,7 +71,7 @@ class Alignment(DynamicProgram):
         zero = widened(scores).new_zeros(())
         self.move_scores = zero.expand(*scores.shape, len(self.moves)) if move_scores is None else move_scores
         self.offset = zero.expand(scores.shape[0]) if offset is None else offset
-        whole = torch.tensor(scores.shape[1:]).to(scores.device)
+        whole = torch.stack([torch.full((), size, device=scores.device) for size in scores.shape[1:]])
         self.lengths = whole.expand(scores.shape[0], 2) if lengths is None else lengths
         checks.require_integers("lengths", self.lengths)
         checks.require_shape("lengths", self.lengths, "[B, 2]", (scores.shape[0], 2))

@@ -75,11 +75,14 @@ class FittedSegments(FittedTask):
         return [self._segmented(module, series, k) for series in tracked(examples, "predicting")]
 
     def exported(self, weights: Tensor) -> Exported:
-        """From signals [B, T + margin, C], as :meth:`signal` gives them, their lengths and whether series begin."""
+        """From signals [B, T + margin, C], as :meth:`signal` gives them, their lengths and whether series begin.
+
+        Scores are float32, in which onnxruntime has convolutions.
+        """
         module, margin = self.module(), 2 * self.task.layers * (self.task.width // 2)
         nn.utils.vector_to_parameters(weights, module.parameters())
         inputs = torch.zeros(2, 4 + margin, self.channels), torch.tensor([4, 3]), torch.tensor([True, False])
-        return Exported(Decoder(module), inputs, ({0: "batch", 1: "samples"}, {0: "batch"}, {0: "batch"}))
+        return Exported(Decoder(module.float()), inputs, ({0: "batch", 1: "samples"}, {0: "batch"}, {0: "batch"}))
 
     def measure(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> tuple[dict[str, float], str]:
         """F1 of boundaries and of segments, and the share of samples with the right label."""

@@ -5,6 +5,8 @@ recursion goes forward; marginals, the best outputs and samples go back through 
 transition [1 or B, 1 or T-1, S, S], lengths [B]; scores at padding may be anything.
 """
 
+from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
+
 import torch
 from torch import Tensor
 

@@ -217,7 +217,8 @@ class Matching(Structure):
         if self.unmatched_rows is not None:
             diagonal = torch.eye(self._dummies, dtype=torch.bool, device=weights.device)
             alone = torch.where(diagonal, widened(self.unmatched_rows).double().unsqueeze(-1), -torch.inf)
-            weights, sizes = torch.cat([alone, weights], 2), sizes + sizes.new_tensor([0, self._dummies])
+            rows, columns = sizes.unbind(1)
+            weights, sizes = torch.cat([alone, weights], 2), torch.stack([rows, columns + self._dummies], 1)
         return weights, sizes, constant, least
 
     @property
