@@ -107,7 +107,10 @@ ORACLES: dict[str, Callable[[Structure], tuple[Tensor, ...]]] = {
     "marginals": lambda structure: structure.marginals(),
     "max_marginals": lambda structure: (structure.max_marginals(),),
 }
-LOSSES = "losses"
+LOSSES: dict[str, Callable[[Member], StructuralHinge]] = {
+    "hinge": lambda member: StructuralHinge(cost=member.cost),
+    "likelihood": lambda member: StructuralHinge.crf(),
+}
 
 
 class Program(nn.Module):
@@ -120,11 +123,12 @@ class Program(nn.Module):
     def forward(self, y: Tensor, *instance: Tensor) -> tuple[Tensor, ...]:
         """Of all oracles, one after the other; losses are those of outputs ``y``."""
         structure = self.member.build(*instance)
-        answers = [answer for oracle in self.oracles if oracle != LOSSES for answer in ORACLES[oracle](structure)]
-        if LOSSES in self.oracles:
-            answers += [
-                loss(structure, y) for loss in (StructuralHinge.top_k(), StructuralHinge(cost=self.member.cost))
-            ]
+        answers: list[Tensor] = []
+        for oracle in self.oracles:
+            if oracle in LOSSES:
+                answers.append(LOSSES[oracle](self.member)(structure, y))
+            else:
+                answers.extend(ORACLES[oracle](structure))
         return tuple(answers)
 
 

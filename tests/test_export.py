@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime
 import pytest
 import torch
-from exported import LOSSES, ORACLES, Program, inputs, members, open_sizes
+from exported import ORACLES, Program, inputs, members, open_sizes
 from torch.testing import assert_close
 
 from structsmooth import LinearChain, Matching, ProjectiveTree
@@ -22,7 +22,7 @@ from structsmooth.structures.programs.scanned import LOG, MAX, Scanned
 PAGE = Path(__file__).parents[1] / "docs" / "layers.md"
 MEMBERS = members()
 # Sizes of the batch that is exported, and of those that the program then takes.
-EXPORTED, SIZES = (3, 4), {"same sizes": [(3, 4)], "any batch": [(5, 4), (1, 4)], "any length": [(5, 6), (1, 1)]}
+EXPORTED, SIZES = (3, 4), {"same sizes": [(3, 4)], "any batch": [(5, 4), (2, 4)], "any length": [(5, 6), (2, 2)]}
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -41,7 +41,9 @@ def exports(name: str, oracles: Sequence[str], sizes: list[tuple[int, int]]) -> 
 
 
 def oracles_of(name: str) -> list[str]:
-    return [*(oracle for oracle in ORACLES if oracle in MEMBERS[name].oracles), LOSSES]
+    """The oracles that a structure has, and losses by them."""
+    found = [oracle for oracle in ORACLES if oracle in MEMBERS[name].oracles]
+    return [*found, "hinge", *["likelihood"] * ("logsumexp" in found)]
 
 
 def table() -> dict[str, dict[str, list[str]]]:

@@ -394,9 +394,8 @@ def test_exported_programs_find_the_same_segments(tmp_path, model):
             torch.arange(batch) % length + 1,
             torch.arange(batch) > 0,
         )
-        value, y = session.run(
-            None, {own.name: part.numpy() for own, part in zip(session.get_inputs(), x, strict=True)}
-        )
+        pairs = zip(session.get_inputs(), x, strict=True)
+        value, y = session.run(None, {given.name: tensor.numpy() for given, tensor in pairs})
         expected = exported.module(*x)
         torch.testing.assert_close(torch.from_numpy(value), expected[0])
         assert torch.equal(torch.from_numpy(y), expected[1])
