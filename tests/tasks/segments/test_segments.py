@@ -397,5 +397,5 @@ def test_exported_programs_find_the_same_segments(tmp_path, model):
         pairs = zip(session.get_inputs(), x, strict=True)
         value, y = session.run(None, {given.name: tensor.numpy() for given, tensor in pairs})
         expected = exported.module(*x)
-        torch.testing.assert_close(torch.from_numpy(value), expected[0])
+        torch.testing.assert_close(torch.from_numpy(value), expected[0], rtol=1e-4, atol=1e-4)
         assert torch.equal(torch.from_numpy(y), expected[1])
