@@ -173,8 +173,8 @@ def mutual_information(present: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Mutual information of each pair of labels, in nats: [L, L]."""
     n, x = len(present), present.astype(np.float64)
     both = x.T @ x / n
-    own = np.diag(both)
-    first, second = np.broadcast_arrays(own[:, None], own[None, :])
+    single = np.diag(both)
+    first, second = np.broadcast_arrays(single[:, None], single[None, :])
     total = np.zeros_like(both)
     for joint, product in (
         (both, first * second),

@@ -6,8 +6,6 @@ at once is included, so steps are dearer where n is small or F large. With --fil
 the NER task does, and n and K alone are swept.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence

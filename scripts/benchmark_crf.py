@@ -6,8 +6,6 @@ stop scores are attributes of the first and the last token there. Seconds are th
 python-crfsuite package comes with: pip install 'structsmooth[benchmarks]'.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from argparse import Namespace

@@ -8,8 +8,6 @@ load of the machine meets all, and these times are the least; others are medians
 one; processes share it.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from argparse import Namespace
@@ -76,10 +74,10 @@ def shared(options: Namespace, device: str) -> Iterator[list[str]]:
             found[count].append(in_processes(worker, vars(options), device, count=count))
     for name in _shared_work(deep_problem(options, device), options):
         calls = {count: [call for turn in turns for call in turn[name]] for count, turns in found.items()}
-        walls = {count: min(max(wall for wall, _ in call) for call in own) for count, own in calls.items()}
-        for count, own in calls.items():
+        walls = {count: min(max(wall for wall, _ in call) for call in run) for count, run in calls.items()}
+        for count, run in calls.items():
             ratio = walls[options.processes[0]] / walls[count]
-            each = zip(*([cpu for _, cpu in call] for call in own), strict=True)
+            each = zip(*([cpu for _, cpu in call] for call in run), strict=True)
             cpu = " + ".join(f"{min(seconds):.3f}" for seconds in each)
             row = f"{name}, {count} processes"
             yield _row(row, device, 1e3 * walls[count], f"{ratio:.2f} times as fast", cpu)
@@ -108,11 +106,11 @@ def worker(settings: dict[str, Any], device: str) -> Times:
     with processes.joined():
         times: Times = {}
         for name, work in _shared_work(sharded(deep_problem(options, device)), options).items():
-            own = []
+            pairs = []
             for _ in range(options.repeats + 1):
                 processes.wait()
-                own.append(timed(work, device))
-            times[name] = list(zip(*processes.gathered(own[1:]), strict=True))
+                pairs.append(timed(work, device))
+            times[name] = list(zip(*processes.gathered(pairs[1:]), strict=True))
     return times
 
 

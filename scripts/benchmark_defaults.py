@@ -10,8 +10,6 @@ start, runs that end more than 10 % above the best of all solvers on the same pr
 number of oracle calls per example and pass.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable
@@ -135,7 +133,7 @@ def module_problem(family: Family, data: list[tuple[Tensor, Tensor]], seed: int)
 
 
 def linear_problem(family: Family, data: list[tuple[Tensor, Tensor]], seed: int) -> Problem:
-    """The same with a dual."""
+    """The finite sum of a linear module as a problem with a dual."""
     if family.module is not _chain:
         return LinearModuleProblem(family.module(), data)
     x, y = map(torch.stack, zip(*data, strict=True))
@@ -165,13 +163,13 @@ def summary(histories: dict[tuple[Any, ...], History]) -> str:
         best[key[:-1]] = min(best[key[:-1]], *(row.objective for row in history))
     rows = []
     for label in dict.fromkeys(key[-1] for key in histories):
-        own = {key[:-1]: history for key, history in histories.items() if key[-1] == label}
-        excess = [min(row.objective for row in history) / best[key] - 1 for key, history in own.items()]
-        above = sum(history[-1].objective > history[0].objective for history in own.values())
-        stuck = sum(min(row.objective for row in history) == history[0].objective for history in own.values())
-        calls = [history[-1].oracle_calls / max(history[-1].passes, 1) / key[1] for key, history in own.items()]
+        runs = {key[:-1]: history for key, history in histories.items() if key[-1] == label}
+        excess = [min(row.objective for row in history) / best[key] - 1 for key, history in runs.items()]
+        above = sum(history[-1].objective > history[0].objective for history in runs.values())
+        stuck = sum(min(row.objective for row in history) == history[0].objective for history in runs.values())
+        calls = [history[-1].oracle_calls / max(history[-1].passes, 1) / key[1] for key, history in runs.items()]
         missed = sum(value > 0.1 for value in excess)
-        cells = [above, stuck, f"{missed} of {len(own)}", f"{max(excess):.0%}", f"{sum(calls) / len(calls):.2f}"]
+        cells = [above, stuck, f"{missed} of {len(runs)}", f"{max(excess):.0%}", f"{sum(calls) / len(calls):.2f}"]
         rows.append([label, *map(str, cells)])
     header = ["solver", "last above first", "start returned", "10 % above the best", "most above", "calls a pass"]
     return markdown_table(header, rows)

@@ -5,8 +5,6 @@ those of the process and its children, the minimum over repetitions; multiples a
 same repetition, so that they can be compared between machines.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -18,8 +18,6 @@ include evaluations. Cells are medians over the seeds. The last columns have the
 objective, between which the optimum lies.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -78,7 +76,7 @@ class Labels(ScoreModule):
 
 
 def classes(read: Callable[[], tuple[Tensor, Tensor]], options: Namespace) -> LinearProblem:
-    """A support vector machine."""
+    """The problem of a support vector machine on points and their classes."""
     x, y = read()
     return LinearModuleProblem(Classes(x.shape[1], int(y.max()) + 1), list(zip(x, y, strict=True)))
 
@@ -92,7 +90,7 @@ def points() -> tuple[Tensor, Tensor]:
 
 
 def of_sklearn(name: str, **settings: Any) -> tuple[Tensor, Tensor]:
-    """Data of scikit-learn."""
+    """The points and classes of a data set of scikit-learn."""
     x, y = getattr(import_module("sklearn.datasets"), name)(**settings)
     return torch.from_numpy(x), torch.from_numpy(y)
 
@@ -126,7 +124,7 @@ class Case:
 
 
 def on_data(problem: Callable[[Namespace], LinearProblem], *solvers: str) -> Case:
-    """A problem of labels."""
+    """The case of a problem on the labels in --data, with its solvers."""
     return Case(problem, ("0.1", "0.01"), solvers, needs_data=True)
 
 
@@ -166,7 +164,7 @@ def gap_of(row: Row, relative: bool) -> float:
 
 
 def rows(options: Namespace) -> Iterator[list[str]]:
-    """One for each problem, λ and solver."""
+    """A row of the table for each problem, λ and solver."""
     for name in options.problems:
         problem = CASES[name].problem(options)
         solvers = parse_solvers(options.solvers or CASES[name].solvers)

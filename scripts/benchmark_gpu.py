@@ -85,7 +85,7 @@ def other_rows(device: str, size: int) -> Iterator[Row]:
     for cases, backends in ((programs, [{"backend": name} for name in usable(device)]), (others, [{}])):
         for name, build, potentials in cases:
             runs = {s.get("backend", "torch"): partial(log_partition, build, *potentials, **s) for s in backends}
-            yield Row(name, runs, 2 * sum(own.nbytes for own in potentials))
+            yield Row(name, runs, 2 * sum(scored.nbytes for scored in potentials))
     log_probs = scores(long, batch, 32)
     targets = torch.randint(1, 32, (batch, size), device=device)
     whole = torch.full((batch,), long), torch.full((batch,), size)
@@ -106,13 +106,13 @@ def milliseconds(runs: Mapping[str, Run], device: str, duration: float) -> dict[
         if device == "cuda":
             torch.cuda.synchronize()
 
-    works = {name: partial(finished, own) for name, own in runs.items()}
+    works = {name: partial(finished, run) for name, run in runs.items()}
     in_turns(works, 1)
     return {name: 1000 * median(times) for name, times in in_turns(works, 1, turn=duration).items()}
 
 
 def cells(row: Row, device: str, duration: float) -> list[str]:
-    """What a row of the table has."""
+    """The cells of a row: its name, times in milliseconds, and the share of the bandwidth of a copy."""
     source = torch.empty(max(1, row.bytes // 2), dtype=torch.uint8, device=device)
     copied = milliseconds({"": partial(torch.empty_like(source).copy_, source)}, device, duration)[""]
     times = milliseconds(row.runs, device, duration)

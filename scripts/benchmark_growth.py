@@ -7,8 +7,6 @@ memory is short; and the peak beyond the libraries in bytes for each nonzero, a 
 new words, so vocabularies stay as they are.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import tempfile
@@ -135,22 +133,22 @@ def _draw(points: Sequence[Point], path: str) -> None:
     with picture(path, (11, 3.6), 3) as panels:
         seconds, memory, density = panels
         for solver in dict.fromkeys(point["solver"] for point in points):
-            own = [point for point in points if point["solver"] == solver]
-            n = [point["n"] for point in own]
+            rows = [point for point in points if point["solver"] == solver]
+            n = [point["n"] for point in rows]
             for panel, column, label in (
                 (seconds, "a pass (s)", f"a pass, {solver}"),
                 (memory, "peak (MB)", f"peak, {solver}"),
                 (density, "bytes per nonzero", solver),
             ):
-                panel.plot(n, [point[column] for point in own], marker=".", label=label)
-        own = [point for point in points if point["solver"] == points[0]["solver"]]
+                panel.plot(n, [point[column] for point in rows], marker=".", label=label)
+        rows = [point for point in points if point["solver"] == points[0]["solver"]]
         for panel, column in (
             (seconds, "reading (s)"),
             (seconds, "encoding (s)"),
             (memory, "peak until encoded (MB)"),
             (memory, "libraries"),
         ):
-            panel.plot(n, [point[column] for point in own], "--", marker=".", label=column.partition(" (")[0])
+            panel.plot(n, [point[column] for point in rows], "--", marker=".", label=column.partition(" (")[0])
         seconds.set(ylabel="CPU seconds", yscale="log")
         memory.set(ylabel="resident memory (MB)", yscale="log")
         density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))

@@ -5,8 +5,6 @@ that what else the machine does disturbs all alike. The first search with severa
 import torch and load compiled loops; later searches find them running. Wall seconds are medians over the trials.
 """
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from collections.abc import Iterator

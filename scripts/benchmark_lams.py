@@ -6,8 +6,6 @@ entities. Multi-label classifiers learn the first half of data sets that scikit-
 each label, stand beside them.
 """
 
-from __future__ import annotations
-
 import warnings
 from argparse import Namespace
 from collections.abc import Iterable
@@ -20,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.multioutput import MultiOutputClassifier
 
-from scripts.harness import TRAIN_AND_TEST, command, option, print_table, words_and_tags
+from scripts.harness import TRAIN_AND_TEST, command, files, option, print_table, words_and_tags
 from structsmooth.estimators import MultiLabelClassifier, SequenceTagger
 from structsmooth.tasks import NER
 
@@ -36,10 +34,7 @@ _LAMS = ("10/n", "3/n", "1/n", "0.3/n", "0.1/n")
 def main(options: Namespace) -> None:
     """Print both tables."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    files = NER.default_files()
-    train, test = (
-        words_and_tags(path or files[split]) for split, path in (("train", options.train), ("test", options.test))
-    )
+    train, test = map(words_and_tags, files(options, NER).values())
     print_table(["sentences", "loss", *_LAMS], tagger_rows(train, test, options.sizes))
     print()
     print_table(["examples", *_LAMS, "logistic regressions"], classifier_rows(options.examples, options.seeds))

@@ -8,8 +8,6 @@ intermediate tensors, of B T S³ numbers (K² times as many for K-max), would be
 then has as many sequences as it can take, if any.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -42,7 +40,7 @@ class Batch(NamedTuple):
     y: Tensor
 
     @classmethod
-    def random(cls, shape: Shape, device: str = "cpu") -> Batch:
+    def random(cls, shape: Shape, device: str = "cpu") -> "Batch":
         """Normally distributed scores and uniform labels of B, T, S."""
         generator = torch.Generator().manual_seed(0)
         unary, transition = (torch.randn(size, generator=generator).to(device) for size in (shape, 2 * shape[2:]))
@@ -67,7 +65,7 @@ def layers(ours: Mapping[str, Mapping[str, Any]], peers: Mapping[str, Any], batc
     crf, hinge = StructuralHinge.crf(), StructuralHinge(L2(1.0, k))
 
     def by_us(compute: Callable[..., Tensor], *scores: Tensor) -> dict[str, Callable[[], Tensor]]:
-        return {name: lambda own=own: compute(LinearChain(*scores, **own)) for name, own in ours.items()}  # type: ignore[misc]
+        return {name: lambda form=form: compute(LinearChain(*scores, **form)) for name, form in ours.items()}  # type: ignore[misc]
 
     likelihood = by_us(lambda chain: crf(chain, y), unary, transition)
     best = by_us(lambda chain: chain.max()[1], unary.detach(), transition.detach())

@@ -8,8 +8,6 @@ same placements by tables of all pairs of positions, where these fit. Every size
 pass adds a number to each of the scores of nodes, pairs of a matching or pixels, of which an example has so many.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -136,7 +134,7 @@ def deformable(height: int, width: int, seed: int, nodes: int, stiffness: float,
 
 
 def tabulated(tree: DeformableTree) -> Tree:
-    """The same outputs and scores, with tables of pairs of positions."""
+    """A tree with the outputs and scores of a deformable one, by tables of pairs of positions."""
     height, width = tree.unary.shape[2:]
     places = tree.coordinates(torch.arange(height * width)).double()
     d = places - places.unsqueeze(1) - tree.anchors[:, None, None]

@@ -8,8 +8,6 @@ that the process ever had, with the libraries and the text of its examples. Two 
 took. `--whole` lets each process parse all sentences, and drop those of others, as tasks do that cannot read a part.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 from argparse import Namespace
@@ -33,7 +31,7 @@ def spent() -> tuple[float, float]:
     return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def own_problem(options: Any) -> tuple[SparseChainProblem, list[str]]:
+def shard_problem(options: Any) -> tuple[SparseChainProblem, list[str]]:
     """The problem over the examples of this process, and what it took to read them and to compute their features."""
     task, used = NER(rich=options.rich, bits=options.bits), [spent()]
     fitted, examples = Task.fit_own(task, options.train) if options.whole else task.fit_own(options.train)
@@ -81,8 +79,8 @@ def main(options: Namespace) -> None:
     """Print the memory of the examples, then a row for each solver."""
     reached = until(lambda row: row.passes >= max(options.at) and row.gap is not None and row.gap <= options.gap)
     with processes.joined():
-        own, reading = own_problem(options)
-        problem, data = partitioned(own), own.sequences
+        shard, reading = shard_problem(options)
+        problem, data = partitioned(shard), shard.sequences
         lam = parse_lam(options.lam, problem.n)
         rows = []
         for label, solver in parse_solvers(options.solvers).items():
@@ -91,8 +89,8 @@ def main(options: Namespace) -> None:
             result = solver.solve(problem, lam=lam, passes=options.limit, seed=options.seed, callbacks=[reached])
             rows.append(row(label, result.history, result.state, options))
         if processes.rank() == 0:
-            examples = megabytes(data.attributes, data.token_offsets, data.offsets, own.labels, own.data.costs)
-            print(f"{problem.n:,} examples, {problem.dim:,} weights; {own.n:,} examples in the first process,")
+            examples = megabytes(data.attributes, data.token_offsets, data.offsets, shard.labels, shard.data.costs)
+            print(f"{problem.n:,} examples, {problem.dim:,} weights; {shard.n:,} examples in the first process,")
             print(f"{examples:.0f} MB; peak of that process {spent()[1]:.0f} MB", *reading, "", sep="\n")
             titles = ["solver", "processes", *(f"dual at {passes}" for passes in options.at), "last gap"]
             titles += [f"passes to {options.gap}", "seconds to it", "seconds a pass", "state, MB"]

@@ -9,8 +9,6 @@ all edges. Semi-Markov models of torch-struct have tensors of T K S³ numbers fo
 whose time is multiplied, and is left out where these numbers are too many (see --largest).
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -114,12 +112,12 @@ def floor(structure: DynamicProgram, repeats: int) -> float:
 def cell(case: Case, oracle: str, edges: int, module: Any, repeats: int) -> str:
     """Our time, by edge, and how many times as long as ours that of torch-struct is, if it is there."""
     batch = len(case.scores[0])
-    own = milliseconds(lambda: with_gradient(case, oracle), repeats)
-    text = f"{own:.2f}, {1e6 * own / edges / batch:.1f} ns"
+    ours = milliseconds(lambda: with_gradient(case, oracle), repeats)
+    text = f"{ours:.2f}, {1e6 * ours / edges / batch:.1f} ns"
     if module is None:
         return text
-    other = milliseconds(lambda: _THEIRS[oracle](case.distribution(module)), 1) * batch / case.examples
-    return f"{text} ({other / own:.1f}x)"
+    theirs = milliseconds(lambda: _THEIRS[oracle](case.distribution(module)), 1) * batch / case.examples
+    return f"{text} ({theirs / ours:.1f}x)"
 
 
 @command(

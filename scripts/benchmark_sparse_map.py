@@ -5,8 +5,6 @@ file; the other scores are normal. The table has medians over the chains: calls,
 search starts from the solution for scores that differ by a tenth of their scale; and milliseconds for each chain.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from scripts.compare_targets import Data, encode, fit
+from scripts.compare_targets import Data, encode, fit, labels_of
 from scripts.harness import command, option
 from structsmooth import LinearChain, StructuralHinge
 from structsmooth.structures import sparse_map
@@ -32,8 +30,7 @@ def trained(count: int, epochs: int) -> LinearChain:
     data, crf = Data.read(files["train"], files["test"]), StructuralHinge.crf()
 
     def loss(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
-        y = torch.nn.utils.rnn.pad_sequence([data.y[int(i)] for i in rows], batch_first=True)
-        return crf(chain, y)
+        return crf(chain, labels_of(data.y, rows))
 
     tagger = fit(data, data.full, loss, torch.arange(len(data.y)), epochs, 0)
     words = [word for sentence in NER().read(files["test"]) for word in sentence.words]
@@ -44,14 +41,14 @@ def trained(count: int, epochs: int) -> LinearChain:
 
 
 def normal(count: int, states: int, scale: float) -> LinearChain:
-    """Normal scores."""
+    """Chains with normally distributed scores of a standard deviation."""
     generator = torch.Generator().manual_seed(0)
     unary = scale * torch.randn(count, _LENGTH, states, generator=generator, dtype=torch.float64)
     return LinearChain(unary, scale * torch.randn(states, states, generator=generator, dtype=torch.float64))
 
 
 def measure(chain: LinearChain, mu: float, parts: Parts) -> tuple[str, ...]:
-    """Cells of a row."""
+    """What SparseMAP takes on some chains: the last cells of a row."""
     start = time.process_time()
     solution = sparse_map(chain, mu, parts)
     seconds = time.process_time() - start

@@ -7,8 +7,6 @@ every pass, without which nobody would know the gap; seconds of steps do not. Th
 ratios of them to those of one thread.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -102,9 +100,9 @@ def run_rows(
     for seed, count in product(range(options.seeds), counts):
         runs[count].append(run_to_end(problem, lam, solvers[count], seed, *limits))
     medians = {count: Run(*map(median, zip(*found, strict=True))) for count, found in runs.items()}
-    for count, own in medians.items():
-        ratios = (own.passes / medians[1].passes, medians[1].wall / own.wall, medians[1].steps / own.steps)
-        taken = [f"{own.passes:g}", f"{own.calls:.1f}", *(f"{s:.2f}" for s in own[2:5]), f"{own.objective:.5f}"]
+    for count, run in medians.items():
+        ratios = (run.passes / medians[1].passes, medians[1].wall / run.wall, medians[1].steps / run.steps)
+        taken = [f"{run.passes:g}", f"{run.calls:.1f}", *(f"{s:.2f}" for s in run[2:5]), f"{run.objective:.5f}"]
         yield [label, str(count), *taken, *(f"{ratio:.2f}" for ratio in ratios)]
 
 

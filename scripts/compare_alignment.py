@@ -5,8 +5,6 @@ pairs, and everything is measured on the others. Words are counted, and Model 1 
 ``--corpus``, whose links are not used. Rows are means over the draws. The last table is the time of the max oracle.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from argparse import Namespace
@@ -134,8 +132,8 @@ def main(options: Namespace) -> None:
             fitted = FittedAlignment(replace(whole, leave_out=group), lexicon)
             add(name, trained(fitted, train, options.lam, options.passes)(test))
     print()
-    means = {name: [np.mean([own[column] for own in results]) for column in _COLUMNS] for name, results in rows.items()}
-    print_table(["alignment", *_COLUMNS], ([name, *(f"{100 * m:.1f} %" for m in own)] for name, own in means.items()))
+    means = {name: [np.mean([row[column] for row in table]) for column in _COLUMNS] for name, table in rows.items()}
+    print_table(["alignment", *_COLUMNS], ([name, *(f"{100 * m:.1f} %" for m in row)] for name, row in means.items()))
     print()
     times = ([str(length), f"{oracle_milliseconds(length):.2f}"] for length in _LENGTHS)
     print_table(["words of both sentences", "max oracle, ms"], times, text_columns=0)

@@ -9,8 +9,6 @@ are CoNLL-U, and tags are parts of speech, which are scored by accuracy. CRFsuit
 'structsmooth[benchmarks]'.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 import warnings
@@ -55,7 +53,7 @@ class CRFsuite:
         self._module, self._path = module, str(path)
         self._algorithm, self._parameters = algorithm, parameters
 
-    def fit(self, X: list[list[Features]], y: list[list[str]]) -> CRFsuite:
+    def fit(self, X: list[list[Features]], y: list[list[str]]) -> "CRFsuite":
         """Train on sentences."""
         trainer = self._module.Trainer(self._algorithm, self._parameters, verbose=False)
         for sentence, tags in zip(X, y, strict=True):
@@ -92,19 +90,19 @@ def main(options: Namespace) -> None:
         taggers = _ours(options) | _theirs(options, Path(folder))
         sizes = f"{len(train.X):,} sentences; test: {paths['test']}, {len(test.X):,} sentences"
         print(f"train: {paths['train']}, {sizes}\n")
-        name, measure = ("accuracy", accuracy) if options.column else ("F1", entity_f1)
+        name, measure = ("accuracy", accuracy) if options.column else ("F1", lambda *pair: entity_scores(*pair).f1)
         header = ["tagger", name, "fit, CPU s", "predict, CPU s", "passes"]
         print_table(header, measured(taggers, train, test, measure))
 
 
 def features(sentence: Sentence, position: int) -> Features:
     """The features of a token."""
-    own: Features = {"bias": 1.0, **_form("", sentence, position)}
+    found: Features = {"bias": 1.0, **_form("", sentence, position)}
     word = sentence.words[position]
-    own |= {"word[-3:]": word[-3:], "word[-2:]": word[-2:], "word.isdigit()": word.isdigit()}
-    own |= {"BOS": True} if position == 0 else _form("-1:", sentence, position - 1)
-    own |= {"EOS": True} if position == len(sentence) - 1 else _form("+1:", sentence, position + 1)
-    return own
+    found |= {"word[-3:]": word[-3:], "word[-2:]": word[-2:], "word.isdigit()": word.isdigit()}
+    found |= {"BOS": True} if position == 0 else _form("-1:", sentence, position - 1)
+    found |= {"EOS": True} if position == len(sentence) - 1 else _form("+1:", sentence, position + 1)
+    return found
 
 
 def _form(prefix: str, sentence: Sentence, position: int) -> Features:
@@ -126,15 +124,10 @@ def tagged(path: str, column: UniversalColumn | None = None) -> Tagged:
     return Tagged(X, [sentence.words for sentence in sentences], [sentence.tags or [] for sentence in sentences])
 
 
-def entity_f1(y: list[list[str]], found: list[list[str]]) -> float:
-    """F1 of entities."""
-    return entity_scores(y, found).f1
-
-
 def accuracy(y: list[list[str]], found: list[list[str]]) -> float:
     """The share of tokens whose tag was found."""
-    pairs = [pair for own, tags in zip(y, found, strict=True) for pair in zip(own, tags, strict=True)]
-    return sum(own == tag for own, tag in pairs) / len(pairs)
+    pairs = [pair for true, tags in zip(y, found, strict=True) for pair in zip(true, tags, strict=True)]
+    return sum(gold == tag for gold, tag in pairs) / len(pairs)
 
 
 def measured(taggers: dict[str, Any], train: Tagged, test: Tagged, measure: Measure) -> Iterator[list[str]]:

@@ -9,8 +9,6 @@ training per run. Where PyEPO is installed, its SPO+ and its perturbed Fenchel-Y
 same data with the same solver.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -80,13 +78,13 @@ def losses(decisions: Decisions, sigma: float, n: int) -> dict[str, tuple[Loss, 
     spo, hinge, perturbed = SPOPlus(), StructuralHinge(), StructuralHinge.perturbed(sigma, n)
     space = decisions.space
     found: dict[str, tuple[Loss, int]] = {
-        "SPO+": (lambda own, true, y: spo(space(own), space(true), y), 1),
-        "perturbed": (lambda own, true, y: perturbed(space(own), y), n + 1),
-        "hinge": (lambda own, true, y: hinge(space(own), y), 1),
+        "SPO+": (lambda c, true, y: spo(space(c), space(true), y), 1),
+        "perturbed": (lambda c, true, y: perturbed(space(c), y), n + 1),
+        "hinge": (lambda c, true, y: hinge(space(c), y), 1),
     }
     if decisions.has_exp_oracle:
         crf = StructuralHinge.crf()
-        found["crf"] = (lambda own, true, y: crf(space(own), y), 1)
+        found["crf"] = (lambda c, true, y: crf(space(c), y), 1)
     return found
 
 
@@ -103,10 +101,10 @@ def other_losses(decisions: Decisions, sigma: float, n: int) -> dict[str, tuple[
             return None, list(range(decisions.costs))
 
         def setObj(self, c: Any) -> None:  # noqa: N802 - their name
-            self.own = torch.as_tensor(c).unsqueeze(0)
+            self.c = torch.as_tensor(c).unsqueeze(0)
 
         def solve(self) -> tuple[Any, float]:
-            structure = decisions.space(self.own)
+            structure = decisions.space(self.c)
             value, y = structure.max()
             return structure.parts(y)[0].flatten().numpy(), -float(value)
 
@@ -116,13 +114,13 @@ def other_losses(decisions: Decisions, sigma: float, n: int) -> dict[str, tuple[
     def parts(true: Tensor, y: Tensor) -> Tensor:
         return decisions.space(true).parts(y)[0].flatten(1)
 
-    def their_spo(own: Tensor, true: Tensor, y: Tensor) -> Tensor:
+    def their_spo(c: Tensor, true: Tensor, y: Tensor) -> Tensor:
         best = parts(true, y)
-        loss: Tensor = spo(own, true, best, (true * best).sum(1, keepdim=True))
+        loss: Tensor = spo(c, true, best, (true * best).sum(1, keepdim=True))
         return loss
 
-    def their_perturbed(own: Tensor, true: Tensor, y: Tensor) -> Tensor:
-        loss: Tensor = perturbed(own, parts(true, y))
+    def their_perturbed(c: Tensor, true: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor = perturbed(c, parts(true, y))
         return loss
 
     return {"SPO+, PyEPO": (their_spo, 1), "perturbed, PyEPO": (their_perturbed, n)}

@@ -10,8 +10,6 @@ Solvers are written as for structsmooth compare. Hyperparameters of the default 
 the objective of one class, sheep, with one seed.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ chosen on the last quarter of the training examples, in random order, by ``--by`
 them, and measured on the test examples. CPU seconds are those of that training, and those of all this for one model.
 """
 
-from __future__ import annotations
-
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -72,7 +70,7 @@ def measured(
 def chosen(training: Training, train: Sequence[Example], strengths: Sequence[float], by: str) -> float:
     """The best λn, trained on three quarters and measured on the last."""
     order = np.random.default_rng(0).permutation(len(train)).tolist()
-    first, last = ([train[i] for i in own] for own in (order[: -len(train) // 4], order[-len(train) // 4 :]))
+    first, last = ([train[i] for i in part] for part in (order[: -len(train) // 4], order[-len(train) // 4 :]))
     found = {strength: measured(training, first, strength, last)[0][by] for strength in strengths}
     return _METRICS[by](found, key=lambda strength: found[strength])
 

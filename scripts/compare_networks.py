@@ -10,8 +10,6 @@ Solvers are written as for structsmooth compare. Step sizes of the default list 
 objective of each network with one seed: of 400 sentences, and of the words of fold 0 of the letters.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,7 +118,7 @@ NETWORKS: Mapping[str, tuple[Any, Any]] = {"words": (NER, words), "letters": (OC
 def collate(examples: list[Example]) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """Sequences of different lengths as one batch."""
     inputs, labels = zip(*examples, strict=True)
-    lengths = torch.tensor([len(own) for own in labels])
+    lengths = torch.tensor([len(y) for y in labels])
     return (pad_sequence(list(inputs), batch_first=True), lengths), pad_sequence(list(labels), batch_first=True)
 
 

@@ -14,7 +14,7 @@ import gzip
 import random
 import time
 import warnings
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,9 +25,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 
-from scripts.harness import TRAIN_AND_TEST, bio, command, files, option
+from scripts.harness import TRAIN_AND_TEST, bio, command, files, option, within
 from structsmooth import train
 from structsmooth.estimators import SequenceTagger
+from structsmooth.settings import Interval
 from structsmooth.solvers import ConvexConcave
 from structsmooth.tasks import NER, Parsing, Segments
 from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
@@ -61,8 +62,8 @@ def entity_ways(options: Namespace) -> Iterator[Way]:
             }
             if seed == options.seeds[0]:
                 ways["all tags"] = whole
-            for name, own in ways.items():
-                yield Way(setting, name, own, _tagging(test, loss, options.passes or 60))
+            for name, data in ways.items():
+                yield Way(setting, name, data, _tagging(test, loss, options.passes or 60))
 
 
 def protein_ways(options: Namespace) -> Iterator[Way]:
@@ -70,8 +71,8 @@ def protein_ways(options: Namespace) -> Iterator[Way]:
     proteins = read_proteins(options.train)
     for loss in options.losses:
         for fold in options.folds:
-            partial = [(x, tags) for own, x, tags in proteins if own != fold]
-            test = [(x, tags) for own, x, tags in proteins if own == fold]
+            partial = [(x, tags) for part, x, tags in proteins if part != fold]
+            test = [(x, tags) for part, x, tags in proteins if part == fold]
             commonest = Counter(tag for _, tags in partial for tag in tags if tag is not None).most_common(1)[0][0]
             ways = {
                 "partial labels": partial,
@@ -79,8 +80,8 @@ def protein_ways(options: Namespace) -> Iterator[Way]:
                 "complete proteins alone": complete(partial),
                 f"unknown as {commonest}": [(x, [tag or commonest for tag in tags]) for x, tags in partial],
             }
-            for name, own in ways.items():
-                yield Way(f"{loss}, fold {fold}", name, own, _tagging(test, loss, options.passes or 20, residues=True))
+            for name, data in ways.items():
+                yield Way(f"{loss}, fold {fold}", name, data, _tagging(test, loss, options.passes or 20, residues=True))
 
 
 def wave_ways(options: Namespace) -> Iterator[Way]:
@@ -89,11 +90,11 @@ def wave_ways(options: Namespace) -> Iterator[Way]:
     whole, test = (task.read(path) for path in files(options, task).values())
     without_waves = [replace(series, unmarked=()) for series in whole]
     for seed in options.seeds:
-        own = replace(task, seed=seed)
+        seeded = replace(task, seed=seed)
         ways = (
-            ("partial labels", replace(own, unmarked="partial"), whole),
-            ("marked stretches alone", own, whole),
-            ("ends without waves", own, without_waves),
+            ("partial labels", replace(seeded, unmarked="partial"), whole),
+            ("marked stretches alone", seeded, whole),
+            ("ends without waves", seeded, without_waves),
         )
         for name, setting, examples in ways:
             yield Way(f"seed {seed}", name, examples, _trained(setting, test, "boundary_f1", options.passes))
@@ -107,7 +108,7 @@ def head_ways(options: Namespace) -> Iterator[Way]:
         partial = without_heads(whole, options.share, seed)
         ways = {
             "partial labels": partial,
-            "complete sentences alone": [own for own in partial if -1 not in known_tree(own).heads],
+            "complete sentences alone": [s for s in partial if -1 not in known_tree(s).heads],
         }
         if seed == options.seeds[0]:
             ways["all heads"] = whole
@@ -130,8 +131,8 @@ def without_heads(sentences: Sequence[ParsedSentence], share: float, seed: int) 
     generator, found = random.Random(seed), []
     for sentence in sentences:
         heads, relations, *_ = known_tree(sentence)
-        own = tuple(-1 if generator.random() < share else head for head in heads)
-        found.append(replace(sentence, tree=Tree(own, relations)))
+        known = tuple(-1 if generator.random() < share else head for head in heads)
+        found.append(replace(sentence, tree=Tree(known, relations)))
     return found
 
 
@@ -218,17 +219,10 @@ def _tagged(sentences: Sequence[Sentence]) -> Tagged:
     return [(list(zip(s.words, *s.columns, strict=True)), [*bio(s)]) for s in sentences]
 
 
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise ArgumentTypeError(f"must be at least 0 and less than 1, got {text}")
-    return value
-
-
 @command(
     option("data", None, "what to compare on; --train of proteins is the file of all", choices=DATA),
     *TRAIN_AND_TEST,
-    option("--share", 0.5, "share of the labels to remove", type=_share),
+    option("--share", 0.5, "share of the labels to remove", type=within(Interval(0, 0.99), float)),
     option("--seeds", [0], "of what is removed, or of weights"),
     option("--folds", [*range(5)], "of proteins"),
     option("--limit", None, "number of sentences with trees to read (default: all)", type=int),
@@ -253,9 +247,9 @@ def main(options: Namespace) -> Iterator[list[str]]:
         score = score_on_test()
         scores.setdefault(way.name, []).append((score, seconds))
         yield [*row, f"{score:.2%}", f"{seconds:.0f}"]
-    for name, own in scores.items():
-        if len(own) > 1:
-            mean, deviation, seconds = np.mean(own, 0)[0], np.std(own, 0, ddof=1)[0], np.mean(own, 0)[1]
+    for name, runs in scores.items():
+        if len(runs) > 1:
+            mean, deviation, seconds = np.mean(runs, 0)[0], np.std(runs, 0, ddof=1)[0], np.mean(runs, 0)[1]
             yield [options.data, "mean", name, "", f"{mean:.2%} ± {deviation:.2%}", f"{seconds:.0f}"]
 
 

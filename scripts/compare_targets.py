@@ -11,8 +11,6 @@ Three questions, each with the answers of several settings of the likelihood on 
 The table has F1 of entities on the test file and log-loss per token, mean ± standard deviation over seeds.
 """
 
-from __future__ import annotations
-
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -41,10 +39,10 @@ def features(words: Sequence[str], all_of_them: bool) -> list[list[str]]:
     found = []
     for before, word, after in zip(around, around[1:], around[2:], strict=False):
         shape = "".join("X" if c.isupper() else "x" if c.islower() else "9" if c.isdigit() else c for c in word)
-        own = [f"shape {shape[:6]}", f"end {word[-2:].lower()}", f"case {before[:1].isupper()} {after[:1].isupper()}"]
+        names = [f"shape {shape[:6]}", f"end {word[-2:].lower()}", f"case {before[:1].isupper()} {after[:1].isupper()}"]
         if all_of_them:
-            own += [f"word {word.lower()}", f"before {before.lower()}", f"after {after.lower()}"]
-        found.append(own)
+            names += [f"word {word.lower()}", f"before {before.lower()}", f"after {after.lower()}"]
+        found.append(names)
     return found
 
 
@@ -67,7 +65,7 @@ class Tagger(nn.Module):
         """Chains of sentences [T, F]."""
         x = padded(sentences)
         scores = self.weights(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-        return LinearChain(scores, self.transition, torch.tensor([len(own) for own in sentences]))
+        return LinearChain(scores, self.transition, torch.tensor([len(words) for words in sentences]))
 
 
 @dataclass(frozen=True)
@@ -83,13 +81,13 @@ class Data:
     test_y: list[Tensor]
 
     @classmethod
-    def read(cls, train: str, test: str) -> Data:
+    def read(cls, train: str, test: str) -> "Data":
         """Two column files."""
         files = [NER().read(path) for path in (train, test)]
         named = [[bio(s) for s in sentences] for sentences in files]
         tags = sorted({"O"}.union(*named[0], *named[1]))
         encoded = [[[encode(s.words, full) for s in sentences] for full in (True, False)] for sentences in files]
-        y = [[torch.tensor([tags.index(tag) for tag in own]) for own in sentences] for sentences in named]
+        y = [[torch.tensor([tags.index(tag) for tag in row]) for row in sentences] for sentences in named]
         (full, small), (test_full, test_small) = encoded
         return cls(tags, full, small, y[0], test_full, test_small, y[1])
 
@@ -125,7 +123,7 @@ def measure(data: Data, tagger: Tagger, sentences: list[Tensor]) -> tuple[float,
         best = chains.max()[1]
         loss = StructuralHinge.crf("token")(chains, padded(data.test_y))
     named = [
-        [[data.tags[int(j)] for j in own[: len(y)]] for own, y in zip(ys, data.test_y, strict=True)]
+        [[data.tags[int(j)] for j in found[: len(gold)]] for found, gold in zip(ys, data.test_y, strict=True)]
         for ys in (data.test_y, best)
     ]
     return 100 * entity_scores(*named).f1, float(loss)
@@ -155,10 +153,10 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
         return torch.where(wrong, torch.randint(len(data.tags), y.shape, generator=generator), y)
 
     annotations = [[careless(y) for y in data.y] for _ in range(3)]
-    votes = [torch.stack(own).mode(0).values for own in zip(*annotations, strict=True)]
+    votes = [torch.stack(three).mode(0).values for three in zip(*annotations, strict=True)]
 
     def mean_of_annotators(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
-        return crf(chain, soft_labels(chain, torch.stack([labels_of(own, rows) for own in annotations], 1)))
+        return crf(chain, soft_labels(chain, torch.stack([labels_of(y, rows) for y in annotations], 1)))
 
     def labelled(y: Sequence[Tensor]) -> Loss:
         return lambda chain, rows, done: crf(chain, labels_of(y, rows))
@@ -169,15 +167,15 @@ def answers(data: Data, options: Any, seed: int) -> dict[str, tuple[float, float
         taught = [teacher([x]) for x in data.full]
         best = [chain.max()[1][0] for chain in taught]
     known = set(few.tolist())
-    mixed = [y if i in known else own for i, (y, own) in enumerate(zip(data.y, best, strict=True))]
+    mixed = [y if i in known else guess for i, (y, guess) in enumerate(zip(data.y, best, strict=True))]
 
     def distilled(chain: LinearChain, rows: Tensor, done: float) -> Tensor:
         with torch.no_grad():
             statistics = teacher([data.full[int(i)] for i in rows]).marginals()
-        own = torch.tensor([int(i) in known for i in rows])
+        is_gold = torch.tensor([int(i) in known for i in rows])
         parts = chain.detach().parts(labels_of(data.y, rows))
         pairs = zip(parts, statistics, strict=True)
-        return crf(chain, tuple(torch.where(own.view(-1, *[1] * (p.dim() - 1)), p, m) for p, m in pairs))
+        return crf(chain, tuple(torch.where(is_gold.view(-1, *[1] * (p.dim() - 1)), p, m) for p, m in pairs))
 
     full, small = data.full, data.small
     found = {

@@ -1,7 +1,5 @@
 """What comparisons at equal oracle calls share: options, runs that end after so many calls and are kept, and tables."""
 
-from __future__ import annotations
-
 import json
 import sys
 from argparse import Namespace
@@ -51,7 +49,7 @@ class Budget:
         self.weights: Tensor
 
     def keep(self, progress: Progress[Any]) -> None:
-        """A callback."""
+        """A callback of solvers: keep the row and the weights of a pass, and end the run after the last call."""
         if not self.history or progress.row.oracle_calls <= self.calls:
             self.weights = progress.state.weights.clone()
             self.history.append(progress.row)
@@ -74,12 +72,7 @@ def run(solver: Solver[Any], problem: Problem, lam: float, calls: int, seed: int
 
 
 def kept_run(
-    name: str,
-    solver: Solver[Any],
-    problem: Problem,
-    seed: int,
-    options: Namespace,
-    measure: Measure,
+    name: str, solver: Solver[Any], problem: Problem, seed: int, options: Namespace, measure: Measure
 ) -> History:
     """The history of a run from the folder of runs, where it is made if it is missing; its last row has measures."""
     path = Path(options.out, f"{name}-{options.calls}calls-{seed}.jsonl")

@@ -87,16 +87,16 @@ def chain_cases(dtype: str) -> Iterator[Case]:
             label = f"{states} states" + ", shared transitions" * shared
             yield Case(label, exponential_kernels.forward, {**tiles, "SHARED": shared}, dtype)
             for summed in (True, False):
-                own = {**tiles, "SHARED": shared, "SUMMED": summed}
-                yield Case(label + ", summed" * summed, exponential_kernels.backward, own, dtype)
+                sizes = {**tiles, "SHARED": shared, "SUMMED": summed}
+                yield Case(label + ", summed" * summed, exponential_kernels.backward, sizes, dtype)
         for summed in (True, False):
             label = f"{states} states" + ", summed" * summed
             yield Case(label, exponential_kernels.tangent, {**heavy, "SUMMED": summed}, dtype)
         yield Case(f"{states} states", exponential_kernels.sample, columns, dtype)
         best = [top_k_tiles(states, RANKS, size, step) for step in (0, states**2)]
-        for own, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
-            label = f"{states} states, {RANKS} best" + ", shared transitions" * own["SHARED"] + ", smoothed" * smoothed
-            yield Case(label, output_kernels.top_k, {**own, "SMOOTHED": smoothed}, dtype)
+        for tile, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
+            label = f"{states} states, {RANKS} best" + ", shared transitions" * tile["SHARED"] + ", smoothed" * smoothed
+            yield Case(label, output_kernels.top_k, {**tile, "SMOOTHED": smoothed}, dtype)
         for kernel in (output_kernels.parts, output_kernels.max_marginals):
             yield Case(f"{states} states", kernel, tiles, dtype)
     yield Case("any states", output_kernels.score, {"POSITIONS": 128}, dtype)
@@ -125,7 +125,7 @@ def cases() -> Iterator[Case]:
 
 
 def needs(compiled: Any) -> Needs:
-    """Read from the machine code."""
+    """What a compiled kernel needs, read from its machine code."""
     folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
@@ -152,9 +152,9 @@ def main(options: Namespace) -> int:
         for case in cases():
             name = f"{case.kernel.fn.__module__.removeprefix('structsmooth.structures.')}.{case.kernel.fn.__name__}"
             for architecture in ARCHITECTURES if (options.only or "") in name else ():
-                own = needs(case.compile(architecture))
-                spilling += own.spilled > 0
-                yield [name, case.label, case.dtype, architecture, *own]
+                needed = needs(case.compile(architecture))
+                spilling += needed.spilled > 0
+                yield [name, case.label, case.dtype, architecture, *needed]
 
     print_table(["kernel", "for", "dtype", "sm", "registers", "shared bytes", "spilled bytes"], rows(), text_columns=3)
     print(f"\n{spilling or 'No'} kernels spill registers.")

@@ -8,7 +8,7 @@ Compiled loops run as Python, so that they are seen. What imports run is not cou
 
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,8 +19,9 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"
 
 import torch
 
+from scripts.harness import command, option
 from structsmooth import LinearChain, LinearScore, ModuleProblem, ProxLinear, StructuralHinge
-from structsmooth.cli import main as command
+from structsmooth.cli import main as structsmooth
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSE = tuple(str(ROOT / part) + os.sep for part in ("structsmooth", "models", "tasks"))
@@ -43,23 +44,8 @@ def train_ner() -> None:
     """The command, on two sentences; SGD, since packed statistics of dual solvers do not run as Python."""
     with TemporaryDirectory() as folder:
         (data := Path(folder, "train.txt")).write_text(ROWS)
-        command(
-            [
-                "train",
-                "ner",
-                "--train",
-                str(data),
-                "--passes",
-                "2",
-                "--bits",
-                "6",
-                "--solver",
-                "sgd",
-                "--out",
-                f"{folder}/run",
-                "--quiet",
-            ]
-        )
+        run = f"--train {data} --passes 2 --bits 6 --solver sgd --out {folder}/run --quiet"
+        structsmooth(["train", "ner", *run.split()])
 
 
 FLOWS: dict[str, Callable[[], None]] = {"hinge": hinge, "prox-linear": prox_linear, "train-ner": train_ner}
@@ -82,12 +68,13 @@ def walked(flow: Callable[[], None]) -> set[CodeType]:
     return found
 
 
-def main() -> None:
+@command(
+    option("flows", None, "all, if none is named", nargs="*", metavar="FLOW"),
+    option("--functions", False, "also print files and functions"),
+    threads=None,
+)
+def main(options: Namespace) -> None:
     """Print a line for each flow."""
-    parser = ArgumentParser("python -m scripts.flows", description=__doc__.split("\n")[0])
-    parser.add_argument("flows", nargs="*", metavar="FLOW", help="all, if none is named")
-    parser.add_argument("--functions", action="store_true", help="also print files and functions")
-    options = parser.parse_args()
     for name in options.flows or FLOWS:
         found = walked(FLOWS[name])
         files = sorted({code.co_filename for code in found})
@@ -98,4 +85,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -7,8 +7,6 @@ A script declares its options, and prints what its cases give::
         print_table(["case", "ms"], ([name, 1e3 * min(timings(case, options.repeats))] for name, case in CASES))
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -40,7 +38,7 @@ from structsmooth.text.schemes import entities, entity_tags
 
 T = TypeVar("T")
 Option = Callable[[ArgumentParser], object]
-"""Adds an argument to a command line."""
+"""A function that adds an argument to a command line."""
 
 
 class RequestError(Exception):
@@ -191,7 +189,7 @@ def reading() -> Iterator[None]:
 
 
 def installed(module: str) -> Any:
-    """The module, ``None`` if it is not there."""
+    """A module by its name; ``None`` if it is not installed."""
     with suppress(ImportError):
         return import_module(module)
     return None
@@ -228,7 +226,7 @@ def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_c
 def timings(
     call: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter, warm_ups: int = 1
 ) -> list[float]:
-    """Seconds of calls, after some that load and compile."""
+    """Seconds of each of some calls, after others that load and compile."""
     return [seconds(call, clock) for _ in range(warm_ups + repeats)][warm_ups:]
 
 

@@ -6,8 +6,6 @@ lines, which coverage does not see, count as run where Python calls an entry poi
 which lines is measured once, with --measure, and kept in build/contexts.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import os
@@ -45,7 +43,7 @@ class Fault(NamedTuple):
     new: str
 
     def __str__(self) -> str:
-        """Where it is, and what it is."""
+        """Where the fault is, and what stands there instead of what."""
         return f"{self.path}:{self.line}: {_short(self.old)} -> {_short(self.new)}"
 
 

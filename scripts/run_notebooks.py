@@ -1,7 +1,5 @@
 """Execute the notebooks of the documentation, and store their outputs in them."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 from typing import Any

@@ -18,8 +18,6 @@ The table has mean ± standard deviation over seeds of the measures on the test 
 seconds of training per run without evaluation.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import re

@@ -1,7 +1,5 @@
 """What scripts that train networks share: passes of steps, losses, and what is learned, entities or trees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -97,7 +95,7 @@ class Tags:
     methods: ClassVar = ("token", *losses(1.0, 1))
 
     @classmethod
-    def read(cls, train: str, test: str, count: int | None) -> Tags:
+    def read(cls, train: str, test: str, count: int | None) -> "Tags":
         """Two column files, of which the first ``count`` sentences are trained on."""
         training, testing = ([replace(s, tags=bio(s)) for s in NER().read(path)] for path in (train, test))
         tags = {"O", *(tag for sentence in training[:count] for tag in sentence.tags or ())}
@@ -138,7 +136,7 @@ class Trees:
     methods: ClassVar = ("token", "crf", "softmax_margin", "l2", "projective-crf", "projective-l2")
 
     @classmethod
-    def read(cls, train: str, test: str, count: int | None) -> Trees:
+    def read(cls, train: str, test: str, count: int | None) -> "Trees":
         """Two treebanks, of which the first ``count`` trees are trained on."""
         training, testing = read_trees(train)[:count], read_trees(test)
         return cls(training, testing, sorted({relation for s in training for relation in _relations(s)}))
@@ -168,11 +166,11 @@ class Trees:
         """Unlabelled and labelled attachment scores; children of the root are right by their head alone."""
         right, labelled, words = 0, 0, 0
         for sentence, (heads, relations) in zip(self.test, outputs, strict=True):
-            for own, other, head, relation in zip(
+            for found, name, head, relation in zip(
                 heads, relations, sentence.tree.heads, _relations(sentence), strict=True
             ):
-                words, right = words + 1, right + (own == head)
-                labelled += own == head and (head == 0 or other == relation)
+                words, right = words + 1, right + (found == head)
+                labelled += found == head and (head == 0 or name == relation)
         return {"UAS": 100 * right / words, "LAS": 100 * labelled / words}
 
 

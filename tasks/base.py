@@ -1,4 +1,4 @@
-"""What the command line asks of a task."""
+"""The classes of tasks: what the command line, reports and estimators ask of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,8 +110,8 @@ class Task(ABC):
             OSError: a file that some process cannot read.
         """
         examples = self.read(path, "train")
-        own = own_share(len(examples))
-        return self.fit(examples), [examples[i] for i in own]
+        shard = process_share(len(examples))
+        return self.fit(examples), [examples[i] for i in shard]
 
     def texts(self, examples: Sequence[Any]) -> Sequence[int] | None:
         """The number of the text, or other group, of each example, which cross-validation keeps whole.
@@ -287,8 +287,8 @@ class FittedTask(ABC):
         Raises:
             ValueError, TypeError: other entries, or entries of other types.
         """
-        types, own = get_type_hints(cls, include_extras=True), [f for f in fields(cls) if f.name != "task"]
-        check_entries("trained", learned, [f.name for f in own], [f.name for f in own if is_needed(f)])
+        types, entries = get_type_hints(cls, include_extras=True), [f for f in fields(cls) if f.name != "task"]
+        check_entries("trained", learned, [f.name for f in entries], [f.name for f in entries if is_needed(f)])
         return cls(task, **{name: from_plain(types[name], value, name) for name, value in learned.items()})
 
 
@@ -306,7 +306,7 @@ def unseen_warning(task: FittedTask, examples: Sequence[Any]) -> str:
     )
 
 
-def own_share(n: int) -> range:
+def process_share(n: int) -> range:
     """The numbers of this process's own examples.
 
     Raises:
@@ -340,7 +340,7 @@ def best_outputs(
         with torch.no_grad():
             values, y = module(x).topk(k)
         ranked = zip(values[0].tolist(), y[0], strict=True)
-        yield [(score, own) for score, own in ranked if score > -torch.inf]
+        yield [(score, output) for score, output in ranked if score > -torch.inf]
 
 
 class LastResultCache(Generic[T]):
@@ -351,7 +351,7 @@ class LastResultCache(Generic[T]):
         self._latest: tuple[Sequence[Any], T] | None = None
 
     def __call__(self, examples: Sequence[Any]) -> T:
-        """The function's result."""
+        """What the function gives for a list; of the latest list, without a new call."""
         if self._latest is None or self._latest[0] is not examples:
             self._latest = examples, self._function(examples)
         return self._latest[1]

@@ -40,11 +40,11 @@ cv2: Any = _OpenCV()
 
 
 class Named(Protocol):
-    """A picture with a name."""
+    """A picture whose predictions are saved under its name."""
 
     @property
     def name(self) -> str:
-        """Of its file, without suffix."""
+        """The name of its file without the suffix."""
 
 
 N = TypeVar("N", bound=Named)
@@ -84,7 +84,7 @@ def opened(source: Path) -> File:
 
 
 def images_of(root: File) -> dict[str, File]:
-    """By their stem: the files in ``images/``, else those of the folder itself, or a single image.
+    """Images by their stem: the files in ``images/``, else those of the folder itself, or a single image.
 
     Raises:
         ValueError: there are none, or two of the same stem.

@@ -115,9 +115,9 @@ def load(path: str | Path, task: type[Task] | None = None) -> TrainedModel:
     """
     description, tensors = load_model(path)
     _check(description, path)
-    own = _task_of(description["task"], task, path)
+    kind = _task_of(description["task"], task, path)
     with decoding(path, "a model of its task"):
-        fitted = own.from_dict(description["trained"])
+        fitted = kind.from_dict(description["trained"])
         weights = tensors.get("weights", Tensor())
         if weights.shape != (fitted.dim or len(weights),) or not weights.is_floating_point():
             raise ValueError(f"the task needs {fitted.dim} weights, got {weights.dtype} {tuple(weights.shape)}")
@@ -157,12 +157,12 @@ def _task_of(name: str, given: type[Task] | None, path: str | Path) -> type[Task
             f"{path}: a model of the task {name!r}, which is not of this package, and no module is imported because a "
             f"folder names it: give the class, by load({str(path)!r}, task=...) or --task {name}, if you trust its code"
         )
-    own = load_task(name) if given is None else given
-    if not (isinstance(own, type) and issubclass(own, Task)):
+    kind = load_task(name) if given is None else given
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
         raise TypeError(f"task must be a subclass of structsmooth.tasks.Task, got {given!r}")
-    if _name(own).rpartition(":")[2] != name.rpartition(":")[2]:
-        raise ValueError(f"{path}: a model of the task {name!r}, not of {_name(own)!r}")
-    return own
+    if _name(kind).rpartition(":")[2] != name.rpartition(":")[2]:
+        raise ValueError(f"{path}: a model of the task {name!r}, not of {_name(kind)!r}")
+    return kind
 
 
 def train(

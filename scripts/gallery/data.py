@@ -198,16 +198,16 @@ def beats(folder: Path, seed: int) -> str:
     rng = np.random.default_rng(seed)
     signal, segments, length, series = [], [], 400, 20
     for number in range(series):
-        own = rng.normal(0, 0.05, length) + 0.15 * np.sin(np.arange(length) / rng.uniform(40, 80))
+        beat = rng.normal(0, 0.05, length) + 0.15 * np.sin(np.arange(length) / rng.uniform(40, 80))
         at = int(rng.integers(5, 40))
         while at + 90 < length:
             for label, (size, height, gap) in enumerate(_WAVES):
                 stop = at + size + int(rng.integers(-2, 3))
-                own[at:stop] += height * rng.uniform(0.6, 1.2) * np.sin(np.linspace(0, np.pi, stop - at)) ** 2
+                beat[at:stop] += height * rng.uniform(0.6, 1.2) * np.sin(np.linspace(0, np.pi, stop - at)) ** 2
                 segments.append((number, at, stop, label))
                 at = stop + gap + int(rng.integers(0, 8))
             at += int(rng.integers(15, 45))
-        signal.append(own)
+        signal.append(beat)
     np.savez(
         folder / "beats.npz",
         signal=np.concatenate(signal),

@@ -15,16 +15,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth import (
-    BinaryGraph,
-    Candidates,
-    DeformableTree,
-    FactorGraph,
-    LinearChain,
-    Matching,
-    Subwindows,
-    Tree,
-)
+from structsmooth import BinaryGraph, Candidates, DeformableTree, FactorGraph, LinearChain, Matching, Subwindows, Tree
 from structsmooth.plots.panels import COLOURS
 
 _BEST, _SECOND = COLOURS[1], COLOURS[5]
@@ -222,7 +213,7 @@ STRUCTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw
     for draw in (chain, tree, deformable_tree, candidates, binary_graph, factor_graph, matching, subwindows)
 }
-"""What draws each structure, by its name."""
+"""The functions that draw each structure, by its name."""
 
 
 def _panels(*titles: str) -> tuple[Figure, Any]:

@@ -22,7 +22,7 @@ EXPERIMENTS = {experiment.name: experiment for experiments in PAPERS.values() fo
     option("--page", None, "renew the sections of this page, in Markdown, by the summaries in --out", metavar="FILE"),
     threads=None,
     program="python -m scripts.reproduce",
-    more="\n\nexperiments:\n" + "\n".join(f"  {name:<19}{own.figure}" for name, own in EXPERIMENTS.items()),
+    more="\n\nexperiments:\n" + "\n".join(f"  {name:<19}{run.figure}" for name, run in EXPERIMENTS.items()),
 )
 def main(options: Namespace) -> None:
     """Run some experiments, and print what is seen."""

@@ -21,7 +21,7 @@ class Reading:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """How far the claim holds, in words."""
         if self.share == 1:
             return "holds"
         return "holds in part" if self.share > 0 else "does not hold here"

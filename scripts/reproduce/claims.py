@@ -137,8 +137,8 @@ class MoreAlike(AtEachLam):
 
     def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
         both = [_costs(runs, some, self.cost, self.value)[1] for some in (self.labels, self.others)]
-        own, other = (max(costs) / max(min(costs), 1e-12) for costs in both)
-        return own <= other, f"{own:.2g} against {other:.2g}", ""
+        first, second = (max(costs) / max(min(costs), 1e-12) for costs in both)
+        return first <= second, f"{first:.2g} against {second:.2g}", ""
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class EndsBelow(AtEachLam):
         return f"one-sided: the objective without penalty of `{self.better}` ends below that of `{self.worse}`"
 
     def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        own, other = medians(runs, (self.better, self.worse), lambda history: hard_objective(history[-1]))
-        return own < other, f"{own:.4g} against {other:.4g}", ""
+        better, worse = medians(runs, (self.better, self.worse), lambda history: hard_objective(history[-1]))
+        return better < worse, f"{better:.4g} against {worse:.4g}", ""
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,9 @@ class ScoresAsWell(AtEachLam):
         )
 
     def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        own, other = medians(runs, (self.label, self.rival), lambda history: history[-1].metrics[self.metric])
-        held = own >= other - self.within and (own <= other + self.within or not self.two_sided)
-        return held, f"{own:.3f} against {other:.3f}", ""
+        score, rival = medians(runs, (self.label, self.rival), lambda history: history[-1].metrics[self.metric])
+        held = score >= rival - self.within and (score <= rival + self.within or not self.two_sided)
+        return held, f"{score:.3f} against {rival:.3f}", ""
 
 
 @dataclass(frozen=True)
@@ -280,8 +280,8 @@ class Steeper(AtEachLam):
         return f"the slope of log gap over log oracle calls is smaller for `{self.better}` than for `{self.worse}`"
 
     def _at(self, runs: Mapping[str, Sequence[History]]) -> tuple[float, str, str]:
-        own, other = medians(runs, (self.better, self.worse), _power)
-        return own < other, f"{own:.2f} against {other:.2f}", ""
+        better, worse = medians(runs, (self.better, self.worse), _power)
+        return better < worse, f"{better:.2f} against {worse:.2f}", ""
 
 
 @dataclass(frozen=True)
@@ -354,11 +354,7 @@ def _measured(of_lam: Mapping[str, Sequence[History]], value: str) -> Callable[[
     bound = best_bound(history for histories in of_lam.values() for history in histories)
 
     def measured(row: Row) -> float:
-        found = {
-            "gap": row.gap,
-            "suboptimality": row.objective - bound,
-            "hard objective": hard_objective(row),
-        }[value]
+        found = {"gap": row.gap, "suboptimality": row.objective - bound, "hard objective": hard_objective(row)}[value]
         return math.inf if found is None or math.isnan(found) else found
 
     return measured

@@ -143,7 +143,7 @@ class Comparisons(Experiment):
         found: dict[str, dict[str, Sequence[History]]] = {}
         for suffix, part in self.parts.items():
             for lam, of_lam in part.evidence(data, out / part.name, quick).items():
-                found.setdefault(lam, {}).update({label + suffix: own for label, own in of_lam.items()})
+                found.setdefault(lam, {}).update({label + suffix: runs for label, runs in of_lam.items()})
         for lam, runs in found.items():
             draw_objectives(runs, out / f"lam-{lam}.png", self.metric, f"{self.figure}, λ = {lam}")
         return found

@@ -57,8 +57,8 @@ def _drawn(
 
 def _rivals(task: str, passes: tuple[int, int]) -> dict[str, str]:
     """Soft constraints beside their rivals, whose Frank-Wolfe steps take a linear program for each example."""
-    own = f"--inference relaxed --passes {passes[0]} --solvers {' '.join(_SOFT)} soft-bcfw {_DLPW} {_SMOOTH_DLPW} {_FW}"
-    return {"": f"{task} {own}", _BY_PROGRAM: f"{task} --inference lp --passes {passes[1]} --solvers {_FW}"}
+    run = f"--inference relaxed --passes {passes[0]} --solvers {' '.join(_SOFT)} soft-bcfw {_DLPW} {_SMOOTH_DLPW} {_FW}"
+    return {"": f"{task} {run}", _BY_PROGRAM: f"{task} --inference lp --passes {passes[1]} --solvers {_FW}"}
 
 
 EXPERIMENTS = (

@@ -59,7 +59,7 @@ def photographs(data: Path, out: Path, quick: bool) -> Numbers:
         watch = _Watch(testing)
         histories[label] = solver.solve(problem, lam=_LAM, passes=passes, callbacks=[watch]).history
     draw_objectives(
-        {label: [own] for label, own in histories.items()}, out / "objectives.png", "accuracy", "22 weights"
+        {label: [history] for label, history in histories.items()}, out / "objectives.png", "accuracy", "22 weights"
     )
     return numbers_of(histories)
 

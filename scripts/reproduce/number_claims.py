@@ -108,8 +108,8 @@ class Smaller(Claim[Numbers]):
         return f"{self.first} are at most {self.most:g} times {self.second}"
 
     def _read(self, runs: Numbers) -> Reading:
-        own, other = fmean(runs[self.first]), fmean(runs[self.second])
-        return Reading(float(own <= self.most * other), f"{own:.4g} against {other:.4g}")
+        first, second = fmean(runs[self.first]), fmean(runs[self.second])
+        return Reading(float(first <= self.most * second), f"{first:.4g} against {second:.4g}")
 
 
 @dataclass(frozen=True)

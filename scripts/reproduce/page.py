@@ -46,7 +46,7 @@ def write_page(path: Path, out: Path, papers: Mapping[str | None, Sequence[Exper
     found = _VERDICT.findall("".join(sections))
     counts = [Counter(verdict for prefix, verdict in found if bool(prefix) == ours) for ours in (False, True)]
     kinds = zip(counts, ("claims of the papers", "claims that are not of the papers"), strict=True)
-    totals = [f"Of {own.total()} {kind}, {_listed(own)}." for own, kind in kinds if own]
+    totals = [f"Of {verdicts.total()} {kind}, {_listed(verdicts)}." for verdicts, kind in kinds if verdicts]
     write_atomic(path, "\n".join([_HEAD, " ".join(totals) + "\n", *sections]))
 
 

@@ -15,11 +15,7 @@ _WINDOWS = (
     "attributes of windows of words and of given tags, hashed to 2^16, in place of the paper's products of words",
 )
 _HALVED = "steps are halved in a run where passes make no progress"
-_STEPS = (
-    f"steps are those of Figure 2 at λ = 0.01/n; {_HALVED}",
-    "one seed and 20 passes",
-    *_WINDOWS,
-)
+_STEPS = (f"steps are those of Figure 2 at λ = 0.01/n; {_HALVED}", "one seed and 20 passes", *_WINDOWS)
 _NAME, _DEFAULT = "Casimir-SVRG-adapt", "the default, proximal-bcfw"
 
 

@@ -157,8 +157,8 @@ def _runs(
 ) -> Iterator[_Run]:
     for (text, lam), (label, solver), seed in product(lams.items(), solvers.items(), _seeds(options)):
         path = Path(options.out, "runs", file_name(label), file_name(text), str(seed))
-        own = {"solver": label, "lam": lam, "seed": seed} | solver_settings(solver)
-        yield _Run(label, solver, text, lam, seed, RunFolder(path, settings | own))
+        run = {"solver": label, "lam": lam, "seed": seed} | solver_settings(solver)
+        yield _Run(label, solver, text, lam, seed, RunFolder(path, settings | run))
 
 
 def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
@@ -224,7 +224,7 @@ def _write_report(
 
 
 def _best_settings(runs: Mapping[str, Sequence[History]], data: TrainingData) -> Mapping[str, Sequence[History]]:
-    """Test data have no part in the choice."""
+    """The best setting of each solver: by the metric of development data if there are any, and never by test data."""
     metric = data.metric("dev") if "dev" in data.held_out else None
     return best_settings(runs, metric, data.task.task.headline_is_error)
 

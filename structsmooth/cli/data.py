@@ -89,7 +89,7 @@ class HeldOut:
 
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
-        self._own = [examples[i] for i in processes.share(len(examples))]
+        self._shard = [examples[i] for i in processes.share(len(examples))]
 
     @classmethod
     def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":
@@ -101,8 +101,8 @@ class HeldOut:
 
     def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
         """Metrics of the best outputs under ``weights`` by name, and a table of them."""
-        own = [ranked[0][1] for ranked in task.predict(weights, self._own)] if self._own else []
-        return task.measure(self.examples, processes.concatenated(own))
+        outputs = [ranked[0][1] for ranked in task.predict(weights, self._shard)] if self._shard else []
+        return task.measure(self.examples, processes.concatenated(outputs))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class TrainingData:
     def read(cls, options: Namespace, partition: bool = False) -> "TrainingData":
         """The data that parsed flags name, for the task that they describe."""
         task, files = from_flags(load_task(options.task), options), data_files(options)
-        fitted, examples = _own(task, files["train"]) if partition else _all(task, files["train"])
+        fitted, examples = _shard(task, files["train"]) if partition else _all(task, files["train"])
         forms = {"train": form_of(examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
@@ -179,7 +179,7 @@ def _all(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
         return task.fit(examples), examples
 
 
-def _own(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
+def _shard(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and the examples of this process."""
     if processes.count() == 1:
         return _all(task, path)

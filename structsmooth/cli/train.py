@@ -27,7 +27,7 @@ from structsmooth.tasks.trained import TrainedModel
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", *PRESENTATION}
 # Those that may differ between the processes of a run.
-_OWN = {"run", *PRESENTATION}
+_PER_PROCESS = {"run", *PRESENTATION}
 _INTERRUPTED = 130
 
 
@@ -46,7 +46,7 @@ def _only_first_speaks() -> Iterator[None]:
 def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
-    processes.agree({name: value for name, value in vars(options).items() if name not in _OWN} | settings)
+    processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     data = TrainingData.read(options, solver.needs_partitions)
     experiment = Experiment(solver, options.lam, options.passes, options.seed)
     lam = experiment.lam_of(data.problem, "--lam")

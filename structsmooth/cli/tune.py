@@ -137,14 +137,14 @@ def axes(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
             flag, equals, value = token.partition("=")
             if flag in _NOT_TUNED:
                 raise ValueError(f"{flag} is an option of structsmooth train alone")
-            own = found.setdefault(re.sub("^--(no-)?", "", flag), [])
-            own.append([flag, value] if equals else [flag])
+            choices = found.setdefault(re.sub("^--(no-)?", "", flag), [])
+            choices.append([flag, value] if equals else [flag])
         elif not found:
             raise ValueError(f"expected an option of structsmooth train before {token!r}")
-        elif len(own[-1]) == 1:
-            own[-1].append(token)
+        elif len(choices[-1]) == 1:
+            choices[-1].append(token)
         else:
-            own.append([flag, token])
+            choices.append([flag, token])
     for name, choices in found.items():
         if len({*map(tuple, choices)}) < len(choices):
             raise ValueError(f"the same value twice for --{name}")

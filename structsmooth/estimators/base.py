@@ -188,7 +188,7 @@ class SolvedEstimator(SolverParameters):
 
     @property
     def _lam_rule(self) -> float | str:
-        """λ, or what to compute it by."""
+        """λ as a number, or text such as ``"1/n"`` that depends on the number of examples."""
         return self.lam
 
     @property

@@ -1,4 +1,4 @@
-"""Rows of numbers as sequences."""
+"""Arrays, sparse matrices and data frames with a row for each token, as sequences of features."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from structsmooth.kernels import FittedKernel, Kernel, KernelFeatures, KernelNam
 from structsmooth.sequences import DenseSequences, SparseSequences
 
 MatrixLike = Any
-"""An array, a sparse matrix or a data frame."""
+"""Rows of numbers as users give them: an array, a sparse matrix or a data frame."""
 
 
 def is_matrix(value: Any) -> bool:

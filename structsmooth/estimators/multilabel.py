@@ -215,13 +215,14 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
     def _spread(self, known: ArrayLike) -> NDArray[Any]:
         """What all columns have, [L, ...], given what those of known labels have; zero for others."""
         values = np.asarray(known)
-        own = np.zeros((len(self._values), *values.shape[1:]), dtype=values.dtype)
-        own[self._known] = values
-        return own
+        spread = np.zeros((len(self._values), *values.shape[1:]), dtype=values.dtype)
+        spread[self._known] = values
+        return spread
 
     def _decoded(self, present: NDArray[np.bool_]) -> NDArray[Any]:
-        """The values of columns: [n, L]."""
-        return np.stack([values[own.astype(int)] for values, own in zip(self._values, present.T, strict=True)], axis=1)
+        """The values of columns, [n, L], given which of them have their second value."""
+        columns = zip(self._values, present.T, strict=True)
+        return np.stack([values[mask.astype(int)] for values, mask in columns], axis=1)
 
     def _validated(self, X: MatrixLike, y: MatrixLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
         require_columns("y", y, None if reset else self._columns)

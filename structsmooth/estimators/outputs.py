@@ -1,4 +1,4 @@
-"""Predictions of several lengths."""
+"""Lists of predictions of different lengths, which numpy is to join as lists."""
 
 from collections.abc import Callable, Iterable
 from itertools import chain

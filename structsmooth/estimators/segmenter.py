@@ -132,7 +132,7 @@ class GraphSegmenter(SolvedEstimator):
         if not np.isin(np.concatenate(labels), self.classes_).all():
             raise ValueError(f"y must have the classes of training, {self.classes_.tolist()}")
         kept, weights = SampleWeights.of(sample_weight, len(graphs))
-        states = [torch.from_numpy(np.searchsorted(self.classes_, own)) for own in labels]
+        states = [torch.from_numpy(np.searchsorted(self.classes_, y)) for y in labels]
         module, data = SuperpixelScore(*self._sizes), [(graphs[i].inputs, states[i]) for i in kept]
         bounds = module.bounds()
         return LinearModuleProblem(module, data, Hamming(), bounds=bounds, chunk_size=1), weights
@@ -146,7 +146,7 @@ class GraphSegmenter(SolvedEstimator):
         nn.utils.vector_to_parameters(self._weights, module.parameters())
         for graph in graphs:
             with torch.no_grad():
-                structure = module(tuple(own[None] for own in graph.inputs))
+                structure = module(tuple(part[None] for part in graph.inputs))
             assert isinstance(structure, BinaryGraph)
             yield structure, graph.shape
 
@@ -212,7 +212,7 @@ def _labelled(X: Sequence[Any], y: Sequence[ArrayLike]) -> tuple[list[_Graph], l
     graphs, labels = list(map(_graph, X)), list(map(np.asarray, y))
     if len(graphs) != len(labels) or not graphs:
         raise ValueError(f"X and y must have as many graphs, one at least, got {len(graphs)} and {len(labels)}")
-    for number, (graph, own) in enumerate(zip(graphs, labels, strict=True)):
-        if own.shape != graph.shape:
-            raise ValueError(f"y of graph {number} must have shape {list(graph.shape)}, got {list(own.shape)}")
-    return graphs, [own.ravel() for own in labels]
+    for number, (graph, states) in enumerate(zip(graphs, labels, strict=True)):
+        if states.shape != graph.shape:
+            raise ValueError(f"y of graph {number} must have shape {list(graph.shape)}, got {list(states.shape)}")
+    return graphs, [states.ravel() for states in labels]

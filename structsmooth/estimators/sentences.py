@@ -32,8 +32,8 @@ def check_sentences(
         ValueError: tags that are unknown, or what :func:`check_partial` refuses.
     """
     sentences, tags, weights = check_partial(X, y, sample_weight)
-    for number, own in enumerate(tags):
-        if None in own:
+    for number, labels in enumerate(tags):
+        if None in labels:
             raise ValueError(f"sentence {number} has unknown tags: only fit takes None in the place of tags")
     return sentences, tags, weights  # type: ignore[return-value]
 
@@ -41,17 +41,17 @@ def check_sentences(
 def check_partial(
     X: Any, y: Any, sample_weight: ArrayLike | None = None
 ) -> tuple[list[Any], list[list[Tag | None]], Tensor | None]:
-    """The same, with ``None`` for tags that are unknown.
+    """What :func:`check_sentences` returns, with ``None`` for tags that are unknown.
 
     Raises:
         ValueError: numbers of sentences, tokens or weights that differ, no token at all, or weights below zero.
     """
-    sentences, tags = as_sentences(X), [_plain(own) for own in as_sentences(y)]
+    sentences, tags = as_sentences(X), list(map(_plain, as_sentences(y)))
     if len(sentences) != len(tags):
         raise ValueError(f"X has {len(sentences)} sentences and y has {len(tags)}")
-    for number, (sentence, own) in enumerate(zip(sentences, tags, strict=True)):
-        if length(sentence) != len(own):
-            raise ValueError(f"sentence {number} has {length(sentence)} tokens in X and {len(own)} tags in y")
+    for number, (sentence, labels) in enumerate(zip(sentences, tags, strict=True)):
+        if length(sentence) != len(labels):
+            raise ValueError(f"sentence {number} has {length(sentence)} tokens in X and {len(labels)} tags in y")
     weighing = SampleWeights.of(sample_weight, len(tags))
     weighing = weighing.of_rows(np.array([place for place, i in enumerate(weighing.kept) if tags[i]], dtype=np.int64))
     if not len(weighing.kept):
@@ -61,7 +61,7 @@ def check_partial(
 
 def strings(tags: Sequence[Sequence[Tag]]) -> list[list[str]]:
     """The tags of sentences as strings."""
-    return [list(map(str, own)) for own in tags]
+    return [list(map(str, y)) for y in tags]
 
 
 def stream_of(tagger: Any, sentences: Sequence[Any], classes: Sequence[Tag] | None) -> tuple[Tags, NumberRows]:

@@ -131,12 +131,12 @@ class StructuredEstimator(SolvedEstimator):
         inputs = [x for x, _ in self._pairs(X)]
         for number, batch in enumerate(self._batches(inputs)):
             structure = self._structure(self._collate.inputs(batch, check=number == 0))
-            values, y = structure.topk(k) if k > 1 else (own.unsqueeze(1) for own in structure.max())
+            values, y = structure.topk(k) if k > 1 else (found.unsqueeze(1) for found in structure.max())
             for scores, outputs, length in zip(
                 values.tolist(), y, lengths_of(structure, y[:, 0]).tolist(), strict=True
             ):
                 best = zip(scores, outputs, strict=True)
-                ranked.append([(score, _trimmed(own, length)) for score, own in best if score > -np.inf])
+                ranked.append([(score, _trimmed(output, length)) for score, output in best if score > -np.inf])
         return ranked
 
     def score(self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None = None) -> float:
@@ -151,7 +151,7 @@ class StructuredEstimator(SolvedEstimator):
         return self._certificate(self._problem(examples), weights)
 
     def _problem(self, examples: list[Pair]) -> ModuleProblem | LinearModuleProblem:
-        """The finite sum over examples."""
+        """The finite sum of the losses of examples."""
         linear = getattr(self.module_, "affine", False)
         kind = LinearModuleProblem if linear else ModuleProblem
         return kind(self.module_, examples, self.cost, self.batch_size, self._collate, self.smoother)
@@ -162,8 +162,8 @@ class StructuredEstimator(SolvedEstimator):
             raise ValueError(f"X has {len(X)} examples and y has {len(y)}")
         check_columns(self, X, reset=False)
         dtype = next(self.module_.parameters()).dtype
-        outputs = [None] * len(X) if y is None else [_as_labels(own) for own in y]
-        return [(_as_input(own, dtype), output) for own, output in zip(X, outputs, strict=True)]
+        outputs = [None] * len(X) if y is None else [_as_labels(labels) for labels in y]
+        return [(_as_input(x, dtype), output) for x, output in zip(X, outputs, strict=True)]
 
     def _weighted_pairs(
         self, X: Sequence[Any], y: Sequence[Any], sample_weight: ArrayLike | None
@@ -201,7 +201,7 @@ class StructuredEstimator(SolvedEstimator):
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout and the like, as long as the block lasts."""
+    """Let a module predict, without dropout and the like, as long as the block lasts."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:

@@ -154,7 +154,7 @@ class SequenceTagger(TaggerWeights):
             split = {"test_size": self.validation_fraction, "random_state": self._seed()}
             part, rest = train_test_split(np.arange(len(tags)), **split)
             held_out = check_sentences([sentences[i] for i in rest], [tags[i] for i in rest])[:2]
-            sentences, tags = ([own[i] for i in part] for own in (sentences, tags))
+            sentences, tags = ([rows[i] for i in part] for rows in (sentences, tags))
             weights = None if weights is None else weights[torch.from_numpy(part)]
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
         self.features_, sequences = fit_features(sentences, self.template, kernel)
@@ -271,7 +271,7 @@ class SequenceTagger(TaggerWeights):
             matches = [MatchCounts(sum(map(eq, *pair)), *map(len, pair)) for pair in zip(found, tags, strict=True)]
         else:
             matches = entity_matches(strings(tags), strings(found))
-        table = np.array([(own.correct, own.predicted, own.gold) for own in matches], dtype=np.float64)
+        table = np.array([(counts.correct, counts.predicted, counts.gold) for counts in matches], dtype=np.float64)
         correct, predicted, gold = (np.ones(len(table)) if weights is None else weights.numpy()) @ table
         return float(2 * correct / (predicted + gold)) if correct else 0.0
 

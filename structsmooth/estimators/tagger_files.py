@@ -46,8 +46,8 @@ class _Words:
         return "chunking" if self.task == "chunking" else "rich" if self.rich else "plain"
 
     @property
-    def own_scheme(self) -> TagScheme | None:
-        """The scheme; ``None`` for plain tags."""
+    def entity_scheme(self) -> TagScheme | None:
+        """The scheme of tags of entities; ``None`` for plain tags."""
         return None if self.scheme == "plain" else self.scheme
 
 
@@ -68,8 +68,8 @@ def save(tagger: Any, folder: Path) -> None:
     features, tags, tensors = tagger.features_, tagger.tags_, {"weights": torch.from_numpy(tagger.weights_)}
     parameters, learned = _plain_parameters(tagger.get_params(deep=False)), {n: getattr(tagger, n) for n in _LEARNED}
     history, columns = [row.as_dict() for row in tagger.history_], list(getattr(tagger, "feature_names_in_", ()))
-    own = _Estimator(_NAME, parameters, learned, history, tags.scheme, columns)
-    described = {"structsmooth": __version__, "estimator": plain(own)}
+    estimator = _Estimator(_NAME, parameters, learned, history, tags.scheme, columns)
+    described = {"structsmooth": __version__, "estimator": plain(estimator)}
     if isinstance(features, WordFeatures):
         is_chunking = features.template == "chunking"
         trained = {"scheme": tags.scheme if tags.constrained else "plain", "bits": getattr(features.encoder, "bits", 0)}
@@ -94,20 +94,20 @@ def load(cls: Any, folder: Path) -> Any:
 
 def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     weights, words = tensors.pop("weights"), _words(described) if "trained" in described else None
-    own = _estimator(cls, described, words)
-    if own.name != _NAME:
-        raise ValueError(f"it is of a {own.name}")
-    tagger = cls(**_parameters(own.parameters))
-    if own.columns:  # of data frames
-        tagger.feature_names_in_ = np.array(own.columns, dtype=object)
-    tagger.history_ = History.from_json_lines(map(json.dumps, own.history))
+    estimator = _estimator(cls, described, words)
+    if estimator.name != _NAME:
+        raise ValueError(f"it is of a {estimator.name}")
+    tagger = cls(**_parameters(estimator.parameters))
+    if estimator.columns:  # of data frames
+        tagger.feature_names_in_ = np.array(estimator.columns, dtype=object)
+    tagger.history_ = History.from_json_lines(map(json.dumps, estimator.history))
     for name in _LEARNED:
-        setattr(tagger, name, own.learned[name])
+        setattr(tagger, name, estimator.learned[name])
     if words is None:
         tagger.tags_ = Tags(**described["tags"])
         tagger.features_ = _features(described["features"] | tensors, tagger)
     else:
-        tagger.tags_ = Tags(words.tags, own.scheme, constrained=words.own_scheme is not None)
+        tagger.tags_ = Tags(words.tags, estimator.scheme, constrained=words.entity_scheme is not None)
         tagger.features_ = WordFeatures(words.template, words.inputs, words.encoder)
         tagger._run = {"n": described["n"], "status": described.get("status", ""), "message": described["message"]}
         rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
@@ -128,18 +128,20 @@ def _words(described: dict[str, Any]) -> _Words:
 def _estimator(cls: Any, described: dict[str, Any], words: _Words | None) -> _Estimator:
     """What an estimator has besides a model; of the model of a task, what is known of it."""
     if "estimator" in described or words is None:
-        own: Any = described["estimator"]
-        own = described | {"name": own} if isinstance(own, str) else own  # version 0.3 had all entries in one place
-        return _of_entries(_Estimator, own, "estimator")
-    tagger = cls(lam=described["lam"], template=words.template, constraints=words.own_scheme)
+        entries: Any = described["estimator"]
+        if isinstance(entries, str):  # version 0.3 had all entries in one place
+            entries = described | {"name": entries}
+        return _of_entries(_Estimator, entries, "estimator")
+    tagger = cls(lam=described["lam"], template=words.template, constraints=words.entity_scheme)
     unknown = dict.fromkeys(_LEARNED, np.nan) | {"lam_": described["lam"]}
-    return _Estimator(_NAME, _plain_parameters(tagger.get_params(deep=False)), unknown, [], words.own_scheme)
+    return _Estimator(_NAME, _plain_parameters(tagger.get_params(deep=False)), unknown, [], words.entity_scheme)
 
 
 def _of_entries(kind: type[T], entries: dict[str, Any], name: str) -> T:
-    """A dataclass of those of some entries that it has."""
-    own: T = from_plain(kind, {f.name: entries[f.name] for f in fields(kind) if f.name in entries}, name)  # type: ignore[arg-type]
-    return own
+    """A dataclass made of those entries that are fields of it; others are passed over."""
+    known = {f.name: entries[f.name] for f in fields(kind) if f.name in entries}  # type: ignore[arg-type]
+    value: T = from_plain(kind, known, name)
+    return value
 
 
 def _plain_parameters(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -145,13 +145,13 @@ class DictFeatures(TokenFeatures):
         return sparse_sequences(rows, lengths)
 
     def to_dict(self) -> dict[str, Any]:
-        """The names."""
+        """The names of the features, as plain JSON."""
         return {"names": self.names}
 
 
 @dataclass(frozen=True)
 class NumberRows(TokenFeatures):
-    """Rows of numbers as they are, dense or sparse."""
+    """Features that users give as numbers, a row for each token: they are taken as they are, dense or sparse."""
 
     width: int
 
@@ -159,28 +159,28 @@ class NumberRows(TokenFeatures):
 
     @classmethod
     def fit(cls, sentences: Sequence[Any]) -> "NumberRows":
-        """As many features as training sentences have."""
+        """Features as many as the matrices of training sentences have columns."""
         return cls(stacked(sentences).shape[1])
 
     @property
     def names(self) -> list[str]:
-        """``x0``, ``x1`` and so on."""
+        """Names by the numbers of columns: ``x0``, ``x1`` and so on."""
         return [f"x{i}" for i in range(self.width)]
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
-        """The rows of each sentence."""
+        """The matrices of sentences as sequences; each must have as many columns as in training."""
         rows, lengths = stacked(sentences, self.width), [sentence.shape[0] for sentence in sentences]
         require_finite(rows, lengths, self.names)
         return dense_sequences(rows, lengths) if isinstance(rows, np.ndarray) else sparse_sequences(rows, lengths)
 
     def to_dict(self) -> dict[str, Any]:
-        """The number of features."""
+        """The number of features, as plain JSON."""
         return {"width": self.width}
 
 
 @dataclass(frozen=True)
 class KernelRows(TokenFeatures):
-    """Features of rows of numbers whose inner products are a kernel."""
+    """Features in place of rows of numbers, such that their inner products are the kernel of these rows."""
 
     kernel: FittedKernel
 
@@ -188,11 +188,11 @@ class KernelRows(TokenFeatures):
 
     @property
     def names(self) -> list[str]:
-        """``k0``, ``k1`` and so on."""
+        """Names by the numbers of features: ``k0``, ``k1`` and so on."""
         return [f"k{i}" for i in range(self.kernel.size)]
 
     def encode(self, sentences: Sequence[Any]) -> Sequences:
-        """The features of each row."""
+        """Sentences as sequences of the features that stand for kernel values."""
         return DenseSequences.of(self.kernel(self._points(sentences)), _rows(sentences))
 
     def scored(self, sentences: Sequence[Any], weights: Tensor, states: int) -> tuple[Sequences, Tensor]:

@@ -28,7 +28,7 @@ class ValidationScores:
         self._score = score
 
     def __call__(self, progress: Progress[Any]) -> None:
-        """Score the weights of a pass."""
+        """Add the score of the weights of a pass to its row."""
         progress.row.metrics["validation_score"] = self._score(progress.state.weights)
 
 

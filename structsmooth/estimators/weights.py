@@ -23,7 +23,7 @@ class SampleWeights(NamedTuple):
 
     @classmethod
     def of(cls, sample_weight: ArrayLike | None, n: int) -> "SampleWeights":
-        """Of n examples.
+        """Weights of n examples, without those of weight 0.
 
         Args:
             sample_weight: numbers of at least 0, [n], or one number; ``None`` for examples that count alike.
@@ -66,13 +66,13 @@ class SampleWeights(NamedTuple):
         """
         if class_weight is None:
             return cls(np.arange(len(states)), weights)
-        own = np.ones(len(states)) if weights is None else weights.numpy()
+        weight = np.ones(len(states)) if weights is None else weights.numpy()
         if isinstance(class_weight, str) and class_weight == "balanced":
-            shares = own.sum() / (len(classes) * np.bincount(states, own, len(classes)))
+            shares = weight.sum() / (len(classes) * np.bincount(states, weight, len(classes)))
         else:
             shares = compute_class_weight(class_weight, classes=classes, y=classes[states])
-        return cls.of(own * shares[states], len(own))
+        return cls.of(weight * shares[states], len(weight))
 
     def of_rows(self, rows: "NDArray[np.int64]") -> "SampleWeights":
-        """Of some of the examples that are kept, by their places among these."""
+        """Weights of some of the examples that are kept, by their places among these."""
         return SampleWeights(self.kept[rows], None if self.weights is None else self.weights[torch.from_numpy(rows)])

@@ -47,8 +47,8 @@ class Experiment:
 
     def settings(self) -> dict[str, Any]:
         """The fields as plain JSON, hyperparameters among them."""
-        own = {"solver": solver_name(self.solver), "lam": str(self.lam), "passes": self.passes, "seed": self.seed}
-        return solver_settings(self.solver) | own
+        run = {"solver": solver_name(self.solver), "lam": str(self.lam), "passes": self.passes, "seed": self.seed}
+        return solver_settings(self.solver) | run
 
     def run(
         self,

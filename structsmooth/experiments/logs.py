@@ -91,7 +91,7 @@ def open_logs(log_json: str | None = None, csv: str | None = None, tensorboard: 
 
 
 def file_name(text: str) -> str:
-    """A text as the name of a file or folder."""
+    """A text as the name of a file or folder: with hyphens in place of letters that names must not have."""
     return re.sub(r"[^\w.,=-]", "-", text)
 
 

@@ -64,7 +64,7 @@ class Drawing:
 
 
 Block = Table | Matrix | Drawing
-"""A part of a report."""
+"""A part of a report: a table, a matrix, or pictures."""
 
 
 def confusion(caption: str, gold: Iterable[str], found: Iterable[str]) -> Matrix:

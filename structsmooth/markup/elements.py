@@ -1,4 +1,4 @@
-"""Elements of HTML."""
+"""Elements of HTML, whose text and attributes are escaped."""
 
 import html
 from collections.abc import Iterable

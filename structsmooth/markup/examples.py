@@ -1,4 +1,4 @@
-"""What examples of several tasks have in common."""
+"""Pieces of pages that show examples: alternatives, sets of labels, and legends of colours."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -6,7 +6,7 @@ from typing import Any, Literal
 from structsmooth.markup.elements import Markup, element, joined
 
 Verdict = Literal["right", "wrong", "missed", "plain"]
-"""Of a part of an output: found and right, found and wrong, right but not found, or neither."""
+"""What is known of a part of an output: it is found and right, found and wrong, right but not found, or neither."""
 
 _GOLDEN = 137.508  # degrees: successive hues are far from each other
 
@@ -49,9 +49,9 @@ def chips(found: Iterable[str], gold: Iterable[str] | None) -> Markup:
     """The members of a set that was found, and those that were missed; gold is ``None`` where it is not known."""
     found = list(found)
     true = set(found) if gold is None else set(gold)
-    own = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
-    own += [verdict("missed", name) for name in sorted(true - set(found))]
-    return element("p", *(own or [element("span", "none", class_="note")]), class_="chips")
+    shown = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
+    shown += [verdict("missed", name) for name in sorted(true - set(found))]
+    return element("p", *(shown or [element("span", "none", class_="note")]), class_="chips")
 
 
 def hue(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Solvers side by side."""
+"""Pictures of a comparison of solvers: objectives and metrics against passes and seconds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Regularization paths."""
+"""Pictures of regularization paths: what they cost against λ."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Cross-validation."""
+"""Pictures of a search for options by cross-validation: scores against the values of an option."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -119,25 +119,25 @@ class AffineProblem(Problem):
             answers.append(replace(answer, statistics=()))
             if with_statistics and answer.by_example:
                 rows += zip(*answer.statistics, strict=True)
-        smoothed = total([own.loss for own in answers]) / self.n
+        smoothed = total([answer.loss for answer in answers]) / self.n
         loss: float | None
-        hinges = [own.hinge for own in answers if own.hinge is not None]
-        costs = [own.cost for own in answers if own.cost is not None]
+        hinges = [answer.hinge for answer in answers if answer.hinge is not None]
+        costs = [answer.cost for answer in answers if answer.cost is not None]
         seen = hinges if with_loss and isinstance(self.smoother, Max) else []
-        loss = total(seen) / self.n if seen else self.own_loss(w, smoother, smoothed, with_loss)
+        loss = total(seen) / self.n if seen else self.objective_loss(w, smoother, smoothed, with_loss)
         cost = total(costs) / self.n if costs else None
         return StatisticsPass(w.clone(), smoother, smoothed, gradient / self.n, loss, cost, statistics=rows or None)
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""
 
-        def mean_change(own: Tensor) -> tuple[Tensor]:
-            batch = self.affine_batch(own)
-            now = self.answer(batch, w, own, snapshot.smoother).statistics
-            then = snapshot.batch(own, now) if isinstance(snapshot, StatisticsPass) else None
+        def mean_change(examples: Tensor) -> tuple[Tensor]:
+            batch = self.affine_batch(examples)
+            now = self.answer(batch, w, examples, snapshot.smoother).statistics
+            then = snapshot.batch(examples, now) if isinstance(snapshot, StatisticsPass) else None
             if then is None:
-                then = self.answer(batch, snapshot.weights, own, snapshot.smoother).statistics
-            return (batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(own),)
+                then = self.answer(batch, snapshot.weights, examples, snapshot.smoother).statistics
+            return (batch.adjoint([a - b for a, b in zip(now, then, strict=True)]) / len(examples),)
 
         return shared_mean(self, indices, mean_change)[0]
 

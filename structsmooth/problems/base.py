@@ -46,7 +46,7 @@ class FullPass:
     def all_reduced(self, share: float) -> "FullPass":
         """The pass over the examples of all processes, if this one is over a ``share`` of them."""
         means = {name: getattr(self, name) for name in ("smoothed_loss", "loss", "expected_cost")}
-        changes: dict[str, Any] = {name: mean(own, share) for name, own in means.items() if own is not None}
+        changes: dict[str, Any] = {name: mean(value, share) for name, value in means.items() if value is not None}
         changes |= {name: _of_all(getattr(self, name)) for name in self.per_example}
         return replace(self, gradient=processes.summed(self.gradient * share), **changes)
 
@@ -252,9 +252,9 @@ class Problem(ABC):
             sums.append(value * len(batch))
             gradient += batch_gradient * (len(batch) / self.n)
         smoothed = total(sums) / self.n
-        return FullPass(w.clone(), smoother, smoothed, gradient, self.own_loss(w, smoother, smoothed, with_loss))
+        return FullPass(w.clone(), smoother, smoothed, gradient, self.objective_loss(w, smoother, smoothed, with_loss))
 
-    def own_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
+    def objective_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
         """The loss under the problem's own smoother if it is wanted: ``smoothed`` if the pass has this smoother."""
         if not wanted:
             return None
@@ -264,8 +264,8 @@ class Problem(ABC):
         """Mean loss over some examples [] and its gradient [dim], without waiting for the device."""
         w = w.detach().requires_grad_()
 
-        def means(own: Tensor) -> tuple[Tensor, Tensor]:
-            mean = self._losses_of(self.batch_losses, w, own, smoother).mean()
+        def means(examples: Tensor) -> tuple[Tensor, Tensor]:
+            mean = self._losses_of(self.batch_losses, w, examples, smoother).mean()
             (gradient,) = torch.autograd.grad(mean, w)
             return mean.detach(), gradient
 
@@ -319,8 +319,8 @@ def total(sums: list[Tensor]) -> float:
     return float(sum(torch.stack(sums).tolist()))
 
 
-def _of_all(own: Tensor | list[Any] | None) -> Tensor | list[Any] | None:
+def _of_all(rows: Tensor | list[Any] | None) -> Tensor | list[Any] | None:
     """Rows of the examples of all processes."""
-    if isinstance(own, Tensor):
-        return processes.stacked_rows(own)
-    return None if own is None else processes.concatenated(own)
+    if isinstance(rows, Tensor):
+        return processes.stacked_rows(rows)
+    return None if rows is None else processes.concatenated(rows)

@@ -15,7 +15,7 @@ M = TypeVar("M", bound="MovedProblem")
 
 def _of_other(name: str) -> Any:
     """The attribute or method of this name that the other problem has."""
-    return property(lambda derived: getattr(derived.problem, name))
+    return property(lambda problem: getattr(problem.problem, name))
 
 
 class DerivedProblem(Problem):
@@ -37,9 +37,9 @@ class DerivedProblem(Problem):
 
     def weighted(self: D, sample_weight: Tensor) -> D:
         """The same problem with weights of examples, also for the passes of the other problem."""
-        derived = super().weighted(sample_weight)
-        derived.problem = self.problem.weighted(sample_weight)
-        return derived
+        weighted = super().weighted(sample_weight)
+        weighted.problem = self.problem.weighted(sample_weight)
+        return weighted
 
     def over(self: D, problem: Problem) -> D:
         """The same kind of derived problem, made of another problem."""
@@ -79,7 +79,7 @@ class MovedProblem(DerivedProblem):
         return self.problem.batch_losses(self.inner(w), indices, smoother)
 
     def linearize(self: M, w: Tensor) -> M:
-        """The linearized problem, moved likewise."""
+        """The linearization of the other problem, moved in the same way."""
         return self.over(self.problem.linearize(self.inner(w)))
 
     def loss(self, w: Tensor, smoother: Smoother | None = None) -> float:
@@ -131,7 +131,7 @@ class ShiftedProblem(MovedProblem):
         return self.problem.start() - self.origin
 
     def inner(self, w: Tensor) -> Tensor:
-        """c + w: [dim]."""
+        """The weights c + w, [dim], of the problem that is shifted."""
         return self.origin + w
 
     def restrict(self, indices: Tensor, w: Tensor) -> "tuple[ShiftedProblem, Tensor]":

@@ -94,13 +94,13 @@ class LinearizedBatch(AffineBatch):
         return torch.autograd.grad(self.trainable_potentials, self.center, statistics, retain_graph=True)[0]
 
     def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Here a_i = θ_i(w_k) − J w_k."""
+        """As in :meth:`AffineBatch.plane`, where a_i = θ_i(w_k) − J w_k."""
         slope = self.adjoint(statistics)
         return slope, pairing(self.trainable_potentials, statistics) - slope @ self.center.detach()
 
 
 class LinearizedPartialBatch(LinearizedBatch):
-    """The same for partial labels, with h_μ of the outputs that agree with them linearized at the potentials at w_k.
+    """Examples with partial labels at w_k, with h_μ of the outputs that agree linearized in the potentials, too.
 
     It is convex in the potentials, so its tangent is below it: the losses are convex, and no less than those of
     :class:`~structsmooth.StructuralHinge` for the same potentials.
@@ -119,7 +119,7 @@ class LinearizedPartialBatch(LinearizedBatch):
         parted: Callable[[Structure], tuple[Structure, Structure]],
         center: Tensor,
     ) -> None:
-        super().__init__(module, structure, lambda own, smoother: (smoother(parted(own)[1]), None), center)
+        super().__init__(module, structure, lambda bound, smoother: (smoother(parted(bound)[1]), None), center)
         self._parted = parted
         self._tangent: tuple[Smoother, Tensor, list[Tensor]] | None = None
 
@@ -139,8 +139,8 @@ class LinearizedPartialBatch(LinearizedBatch):
                 agreeing, _ = self._parted(self.structure.replace(*leaves))
                 scores = smoother(agreeing)
             check_agreement(agreeing, scores)
-            own = [leaf for leaf, moves in zip(leaves, trained, strict=True) if moves]
-            self._tangent = smoother, scores.detach(), _slopes(scores, own, self.by_example)
+            moving = [leaf for leaf, moves in zip(leaves, trained, strict=True) if moves]
+            self._tangent = smoother, scores.detach(), _slopes(scores, moving, self.by_example)
         _, scores, slopes = self._tangent
         return scores, slopes
 

@@ -126,7 +126,7 @@ class ModuleProblem(Problem):
         return self.losses_and_hinges(self.structure(w, x), y, smoother)[0]
 
     def batch_bounds(self, w: Tensor, indices: Tensor, smoother: Smoother) -> Tensor:
-        """Upper bounds of them: [b]."""
+        """Upper bounds of the losses of some examples: [b]."""
         x, y = self.batch(indices)
         losses, hinges = self.losses_and_hinges(self.structure(w, x), y, smoother)
         return hinges if isinstance(smoother, Max) and hinges is not None else losses
@@ -148,10 +148,10 @@ class ModuleProblem(Problem):
         labels, cost, allowed = self.labels_and_settings(y)
         if allowed is not None:
             return LinearizedPartialBatch(
-                self.module, structure, lambda own: with_partial_labels(own, labels, allowed, cost), center
+                self.module, structure, lambda bound: with_partial_labels(bound, labels, allowed, cost), center
             )
         return LinearizedBatch(
-            self.module, structure, lambda own, smoother: self.losses_and_hinges(own, y, smoother), center
+            self.module, structure, lambda bound, smoother: self.losses_and_hinges(bound, y, smoother), center
         )
 
     def losses_and_hinges(self, structure: Structure, y: Labels, smoother: Smoother) -> tuple[Tensor, Tensor | None]:
@@ -187,24 +187,24 @@ class ModuleProblem(Problem):
             return LinearizedProblem(self, w).full_pass(w, smoother, with_loss=with_loss)
         return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=False)
 
-    def own_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
-        """As in :meth:`Problem.own_loss`; for a relaxation by a pass of its own, whose losses are bounds."""
+    def objective_loss(self, w: Tensor, smoother: Smoother, smoothed: float, wanted: bool) -> float | None:
+        """As in :meth:`Problem.objective_loss`; for a relaxation by a pass of its own, whose losses are bounds."""
         if wanted and self._is_relaxed:
             return self.loss(w)
-        return super().own_loss(w, smoother, smoothed, wanted)
+        return super().objective_loss(w, smoother, smoothed, wanted)
 
     def gradient_change(self, w: Tensor, snapshot: FullPass, indices: Tensor) -> Tensor:
         """As in :meth:`Problem.gradient_change`; one oracle call per example if the snapshot keeps statistics."""
         if not isinstance(snapshot, StatisticsPass) or snapshot.statistics is None:
             return super().gradient_change(w, snapshot, indices)
 
-        def mean_change(own: Tensor) -> tuple[Tensor]:
-            x, y = self.batch(own)
+        def mean_change(examples: Tensor) -> tuple[Tensor]:
+            x, y = self.batch(examples)
             here, there = self.linearized_batch(w, x, y), self.linearized_batch(snapshot.weights, x, y)
-            now = LinearizedProblem(self, w).answer(here, w, own, snapshot.smoother).statistics
-            then = snapshot.batch(own, now)
+            now = LinearizedProblem(self, w).answer(here, w, examples, snapshot.smoother).statistics
+            then = snapshot.batch(examples, now)
             assert then is not None
-            return ((here.adjoint(now) - there.adjoint(then)) / len(own),)
+            return ((here.adjoint(now) - there.adjoint(then)) / len(examples),)
 
         return shared_mean(self, indices, mean_change)[0]
 
@@ -276,10 +276,10 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         super().__init__(problem, w)
         self.center = w.detach().clone()
         if problem.shard is not None:
-            self.shard = Shard(problem.shard.own.linearize(self.center))
+            self.shard = Shard(problem.shard.local.linearize(self.center))
 
     def start(self) -> Tensor:
-        """w_k: [dim]."""
+        """Weights to start from: w_k, [dim]."""
         return self.center.clone()
 
     def affine_batch(self, indices: Tensor) -> LinearizedBatch:
@@ -287,7 +287,7 @@ class LinearizedProblem(DerivedProblem, AffineProblem):
         return self.problem.linearized_batch(self.center, *self.problem.batch(indices))
 
     def linearize(self, w: Tensor) -> "LinearizedProblem":
-        """The problem itself."""
+        """The problem itself, which is linearized already."""
         return self
 
 

@@ -21,14 +21,14 @@ _DRIFT = 1e-6
 
 @dataclass(frozen=True)
 class Shard:
-    """What a process contributes to shared passes: its ``own`` problem, over some of the examples."""
+    """What a process contributes to shared passes: its ``local`` problem, over some of the examples."""
 
-    own: Any
+    local: Any
 
     @cached_property
     def rows(self) -> slice:
         """Rows of this process in the flat statistics of all blocks of a linear problem."""
-        size = len(self.own.label_statistics())
+        size = len(self.local.label_statistics())
         ends = list(accumulate(processes.gathered(size), initial=0))
         return slice(*ends[processes.rank() : processes.rank() + 2])
 
@@ -45,31 +45,31 @@ def all_reduced(reduction: Callable[[Any, float], Any]) -> Callable[[F], F]:
         def shared_pass(self: Any, w: Tensor, *arguments: Any, **options: Any) -> Any:
             if self.shard is None:
                 return method(self, w, *arguments, **options)
-            own, calls = self.shard.own, self.shard.own.oracle_calls
+            local, calls = self.shard.local, self.shard.local.oracle_calls
             # A tensor beside the weights holds the statistics of all blocks.
             mine = [argument[self.shard.rows] if isinstance(argument, Tensor) else argument for argument in arguments]
-            result = getattr(own, method.__name__)(w, *mine, **options)
-            self.oracle_calls += calls_of_all(w, own.oracle_calls - calls)
-            return reduction(result, own.total_weight / self.total_weight)
+            result = getattr(local, method.__name__)(w, *mine, **options)
+            self.oracle_calls += calls_of_all(w, local.oracle_calls - calls)
+            return reduction(result, local.total_weight / self.total_weight)
 
         return cast(F, shared_pass)
 
     return decorate
 
 
-def mean(own: float, share: float) -> float:
-    """The mean over all examples."""
-    return float(processes.summed(torch.tensor(own * share, dtype=torch.float64)))
+def mean(value: float, share: float) -> float:
+    """The mean over the examples of all processes, given the mean over the share of this one."""
+    return float(processes.summed(torch.tensor(value * share, dtype=torch.float64)))
 
 
-def rows(own: Tensor, share: float) -> Tensor:
-    """Rows of all blocks."""
-    return processes.stacked_rows(own)
+def rows(local_rows: Tensor, share: float) -> Tensor:
+    """The rows of the blocks of all processes, given those of this one."""
+    return processes.stacked_rows(local_rows)
 
 
-def mean_rows(own: Tensor, share: float) -> Tensor:
-    """Rows of all blocks, each a term of a mean over all examples."""
-    return processes.stacked_rows(own * share)
+def mean_rows(local_rows: Tensor, share: float) -> Tensor:
+    """The rows of the blocks of all processes, each of which is a term of a mean over all examples."""
+    return processes.stacked_rows(local_rows * share)
 
 
 def shared_mean(problem: Any, indices: Tensor, means: Callable[[Tensor], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -83,10 +83,10 @@ def shared_mean(problem: Any, indices: Tensor, means: Callable[[Tensor], tuple[T
     if problem.shard is None or len(indices) < processes.count():
         return means(indices)
     share = processes.share(len(indices))
-    own = indices[share.start : share.stop]
-    parts = means(own)
-    problem.oracle_calls += problem.inferences(indices) - problem.inferences(own)
-    sums = processes.summed(torch.cat([part.flatten() for part in parts]) * (len(own) / len(indices)))
+    local = indices[share.start : share.stop]
+    parts = means(local)
+    problem.oracle_calls += problem.inferences(indices) - problem.inferences(local)
+    sums = processes.summed(torch.cat([part.flatten() for part in parts]) * (len(local) / len(indices)))
     pieces = sums.split([part.numel() for part in parts])
     return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
 

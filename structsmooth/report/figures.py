@@ -133,13 +133,13 @@ def _curve(history: History, names: Sequence[str]) -> Any:
 
 
 def _rows(history: History, name: str) -> History:
-    """The rows that have a place on the axis of a column."""
+    """The rows of a history whose value can be drawn on the axis of a column: infinite ones cannot."""
     values = zip(history, history.column(name), strict=True)
     return History(row for row, value in values if is_drawn(value, name in _LOGARITHMIC))
 
 
 def _shares(matrix: Matrix) -> NDArray[np.float64]:
-    """Of the row, for counts; of the largest absolute value, for others."""
+    """How dark each cell is: its share of the row for counts, and else of the largest absolute value."""
     values = np.asarray(matrix.values, dtype=np.float64)
     if matrix.counts:
         whole: NDArray[np.float64] = values / np.maximum(values.sum(1, keepdims=True), 1)
@@ -148,12 +148,12 @@ def _shares(matrix: Matrix) -> NDArray[np.float64]:
 
 
 def _largest(values: NDArray[Any]) -> float:
-    """The largest absolute value."""
+    """The largest absolute value of those that are finite; 0 if none is."""
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def _size(matrix: Matrix) -> dict[str, int]:
-    """Height, and bounds of the width."""
+    """The height of a heat map in pixels, and bounds of its width."""
     left, above = (_LETTER * max(map(len, names)) + _MARGIN for names in (matrix.rows, matrix.columns))
     count = len(matrix.columns)
     widths = {"min_width": _NARROW * count + left, "max_width": max(_WIDE * count + left, 260)}

@@ -111,7 +111,7 @@ def _headlines(model: TrainedModel, metrics: Mapping[str, float]) -> dict[str, s
     name = model.task.task.headline
     known = {"these examples": metrics, **model.description["metrics"]}
     title = "F1" if name == "f1" else name.replace("_", " ")
-    return {f"{title}, {data}": f"{own[name]:.4f}" for data, own in known.items() if name in own}
+    return {f"{title}, {data}": f"{values[name]:.4f}" for data, values in known.items() if name in values}
 
 
 def _certificate(model: TrainedModel, history: History) -> Markup:
@@ -131,11 +131,11 @@ def _examples(
     model: TrainedModel, examples: Sequence[Any], chosen: Sequence[int], titles: Sequence[str]
 ) -> list[Markup]:
     """Some of the examples with their best outputs."""
-    own = [examples[i] for i in chosen]
+    picked = [examples[i] for i in chosen]
     try:
-        predictions = model.alternatives(own, _ALTERNATIVES) if own else []
+        predictions = model.alternatives(picked, _ALTERNATIVES) if picked else []
     except ValueError:  # a task without alternatives for these examples
-        predictions = model.alternatives(own, 1)
+        predictions = model.alternatives(picked, 1)
     return [
         element(
             "article",
@@ -143,7 +143,7 @@ def _examples(
             element("p", title, class_="note"),
             model.task.show_example(example, ranked),
         )
-        for index, title, example, ranked in zip(chosen, titles, own, predictions, strict=True)
+        for index, title, example, ranked in zip(chosen, titles, picked, predictions, strict=True)
     ]
 
 
@@ -168,7 +168,7 @@ def _numbers(matrix: Matrix) -> Table:
             return ""
         return f"{value:,}" if matrix.counts else f"{value:.3f}"
 
-    rows = [(name, *map(text, own)) for name, own in zip(matrix.rows, matrix.values.tolist(), strict=True)]
+    rows = [(name, *map(text, row)) for name, row in zip(matrix.rows, matrix.values.tolist(), strict=True)]
     return Table("", (f"{matrix.row_title} \\ {matrix.column_title}", *matrix.columns), rows)
 
 

@@ -112,10 +112,10 @@ class Solver(ABC, Generic[S]):
         passes, seed = check_number("passes", passes, integer=True), check_number("seed", seed, integer=True)
         self.check(problem, lam)
         if problem.shard is not None or self.needs_partitions:
-            own = {f.name: value for f in fields(self) if not callable(value := getattr(self, f.name))}
+            settings = {f.name: value for f in fields(self) if not callable(value := getattr(self, f.name))}
             run_of = {"solver": type(self).__name__, "lam": lam, "passes": passes, "seed": seed}
             done = {"passes before": 0 if resume is None else resume[0].passes}
-            processes.agree({**run_of, **own, **done, "examples": problem.n, "weights": problem.dim})
+            processes.agree({**run_of, **settings, **done, "examples": problem.n, "weights": problem.dim})
         shown = [PrintProgress(passes)] if verbose and sys.stderr.isatty() else []
         run: Run[S] = Run(self, problem, lam, seed, [*callbacks, *shown])
         try:

@@ -34,7 +34,7 @@ class ConvexConcaveState(State):
     bound_decrease: float | None = None  # F(w_{k-1}) less the lower bound on convex problem k
 
     def observe(self, full: FullPass, lam: float) -> None:
-        """Learn F(w_k)."""
+        """Takes F(w_k) from its full pass."""
         assert full.loss is not None
         self.objective = full.loss + lam / 2 * float(self.weights @ self.weights)
 
@@ -111,11 +111,11 @@ class ConvexConcave(Solver[ConvexConcaveState]):
             raise ValueError("ConvexConcave needs scores that are linear: take ProxLinear(inner=CasimirSVRG())")
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ConvexConcaveState:
-        """The given weights."""
+        """State before the first pass, at the given weights."""
         return ConvexConcaveState(first_weights(problem, start))
 
     def evaluate(self, problem: Problem, lam: float, state: ConvexConcaveState) -> FullPass:
-        """The loss alone."""
+        """The loss at the weights, without its gradient, which nothing here needs."""
         loss, smoother = problem.loss(state.weights), problem.effective_smoother(self.smoother(state))
         return FullPass(state.weights, smoother, loss, empty(), loss)
 
@@ -197,9 +197,9 @@ def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState
     """
     point = state.point
     sizes, capacity = torch.tensor(problem.atom_offsets).diff(), point.alphas.shape[1]
-    own = torch.arange(len(sizes)).repeat_interleave(sizes)
+    block_of = torch.arange(len(sizes)).repeat_interleave(sizes)
     changed = torch.zeros(len(sizes), dtype=torch.bool)
-    changed[own[_labels(problem) != labels]] = True
+    changed[block_of[_labels(problem) != labels]] = True
     kept = state.moved(statistics=problem.with_labels(point.statistics, changed), stamps=point.stamps[:0])
     if not capacity:
         return kept

@@ -37,9 +37,9 @@ class DualPoint:
 
         Within bounds of the weights it is nearly the best.
         """
-        own, other = self._shares(new, lam, bounds)
-        gradient = (own * self.gradient).add_(new.gradient, alpha=other)
-        return DualPoint(gradient, own * self.cost + other * new.cost)
+        share, new_share = self._shares(new, lam, bounds)
+        gradient = (share * self.gradient).add_(new.gradient, alpha=new_share)
+        return DualPoint(gradient, share * self.cost + new_share * new.cost)
 
     def _shares(self, new: "DualPoint", lam: float, bounds: Bounds | None) -> tuple[float, float]:
         """Shares of this point and of a new one in their best combination with the labels."""
@@ -78,18 +78,18 @@ def best_mixture(costs: tuple[float, float], products: tuple[float, float, float
         costs: c₁ and c₂.
         products: p₁₁, p₁₂ and p₂₂.
     """
-    (first, second), (own, mixed, other) = costs, products
+    (first, second), (p11, p12, p22) = costs, products
 
     def value(mixture: tuple[float, float]) -> float:
         s, t = mixture
-        return s * first + t * second - (s * s * own + 2 * s * t * mixed + t * t * other) / 2
+        return s * first + t * second - (s * s * p11 + 2 * s * t * p12 + t * t * p22) / 2
 
     # The maxima of the sides, and that of the plane if it is inside.
-    along = step_length(second - first + own - mixed, own - 2 * mixed + other)
-    mixtures = [(1 - along, along), (step_length(first, own), 0.0), (0.0, step_length(second, other))]
-    determinant = own * other - mixed * mixed
+    along = step_length(second - first + p11 - p12, p11 - 2 * p12 + p22)
+    mixtures = [(1 - along, along), (step_length(first, p11), 0.0), (0.0, step_length(second, p22))]
+    determinant = p11 * p22 - p12 * p12
     if determinant > 0:
-        s, t = (first * other - second * mixed) / determinant, (second * own - first * mixed) / determinant
+        s, t = (first * p22 - second * p12) / determinant, (second * p11 - first * p12) / determinant
         if s > 0 and t > 0 and s + t < 1:
             mixtures.append((s, t))
     return max(mixtures, key=value)

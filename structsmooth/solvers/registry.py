@@ -60,7 +60,7 @@ def solver_name(solver: Solver[Any]) -> str:
     """The name of a solver on the command line, or that of its class if it has none."""
     cls = type(solver)
     home = f"{cls.__module__}:{cls.__name__}".removeprefix("structsmooth.solvers.")
-    return next((name for name, own in _HOMES.items() if own == home), cls.__name__)
+    return next((name for name, known in _HOMES.items() if known == home), cls.__name__)
 
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -102,8 +102,9 @@ def solver_settings(solver: Solver[Any]) -> dict[str, Any]:
 
 def _options(name: str, text: str) -> Iterator[str]:
     """``option=value`` for each option: a solver inside the solver takes what follows it, up to the next comma."""
+    inner = {option for option, hint in get_type_hints(SOLVERS[name]).items() if is_solver(hint)}
     for piece in filter(None, text.split(",")):
-        if piece.partition("=")[0].replace("-", "_") in _inner_solvers(SOLVERS[name]):
+        if piece.partition("=")[0].replace("-", "_") in inner:
             yield piece
         else:
             yield from piece.split(":")
@@ -136,15 +137,11 @@ def is_solver(hint: Any) -> bool:
     return (get_origin(hint) or hint) is Solver
 
 
-def _inner_solvers(cls: type[Solver[Any]]) -> set[str]:
-    return {name for name, hint in get_type_hints(cls).items() if is_solver(hint)}
-
-
 def solver_text(solver: Solver[Any]) -> str:
     """What :func:`parse_solver` reads: the name, and the hyperparameters that differ from their defaults."""
     name = solver_name(solver)
     if name not in SOLVERS:
         raise ValueError(f"the solver must be one of structsmooth.solvers.SOLVERS to be saved, got {solver}")
     changed = {f.name: getattr(solver, f.name) for f in fields(solver) if getattr(solver, f.name) != f.default}
-    texts = {name: solver_text(own) if isinstance(own, Solver) else str(own).lower() for name, own in changed.items()}
+    texts = {name: solver_text(v) if isinstance(v, Solver) else str(v).lower() for name, v in changed.items()}
     return ":".join([name, *(f"{option}={text}" for option, text in texts.items())])

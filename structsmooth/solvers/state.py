@@ -196,18 +196,18 @@ def _split(value: Any, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, A
     """Tensors and numbers of a dataclass, and the names of the classes of dataclasses in its fields."""
     tensors, numbers = dict[str, Tensor](), dict[str, Any]()
     for f in fields(value):
-        name, own = prefix + f.name, getattr(value, f.name)
-        if isinstance(own, PassMemo):
+        name, entry = prefix + f.name, getattr(value, f.name)
+        if isinstance(entry, PassMemo):
             continue
-        if isinstance(own, Tensor):
-            tensors[name] = own
-        elif isinstance(own, list | tuple) and own and isinstance(own[0], Tensor):
-            tensors |= {name: torch.cat([*own]), name + _SIZES: torch.tensor([*map(len, own)])}
-        elif is_dataclass(own):
-            inner_tensors, inner_numbers = _split(own, f"{name}.")
-            tensors, numbers = tensors | inner_tensors, numbers | {name: type(own).__name__} | inner_numbers
+        if isinstance(entry, Tensor):
+            tensors[name] = entry
+        elif isinstance(entry, list | tuple) and entry and isinstance(entry[0], Tensor):
+            tensors |= {name: torch.cat([*entry]), name + _SIZES: torch.tensor([*map(len, entry)])}
+        elif is_dataclass(entry):
+            inner_tensors, inner_numbers = _split(entry, f"{name}.")
+            tensors, numbers = tensors | inner_tensors, numbers | {name: type(entry).__name__} | inner_numbers
         else:
-            numbers[name] = own
+            numbers[name] = entry
     return tensors, numbers
 
 
@@ -223,7 +223,7 @@ def _joined(kind: Any, tensors: dict[str, Tensor], numbers: dict[str, Any], pref
         elif name in tensors:
             values[f.name] = tensors[name]
         elif name in numbers:
-            saved, kinds = numbers[name], {own.__name__: own for own in _dataclasses(hint)}
+            saved, kinds = numbers[name], {cls.__name__: cls for cls in _dataclasses(hint)}
             inner = isinstance(saved, str) and saved in kinds
             values[f.name] = _joined(kinds[saved], tensors, numbers, f"{name}.") if inner else saved
     return kind(**values)
@@ -234,8 +234,8 @@ def _dataclasses(hint: Any) -> Iterator[type]:
     for kind in get_args(hint) or (hint,):
         if isinstance(kind, type) and is_dataclass(kind):
             yield kind
-            for derived in kind.__subclasses__():
-                yield from _dataclasses(derived)
+            for subclass in kind.__subclasses__():
+                yield from _dataclasses(subclass)
 
 
 def empty() -> Tensor:

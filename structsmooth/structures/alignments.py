@@ -1,14 +1,18 @@
 """Monotone alignments of two sequences: edit distance, time warping, forced alignment."""
 
-import numpy as np
+from typing import cast
+
 import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import no_class_penalties, widened
-from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
-
-Moves = tuple[tuple[int, int], ...]
+from structsmooth.structures.grids import operators
+from structsmooth.structures.grids.ctc import CTC_MOVES, ctc_grid
+from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths
+from structsmooth.structures.operators import with_gradients_of_scores
+from structsmooth.structures.programs import DynamicProgram, Program
+from structsmooth.structures.transforms import in_transform
 
 _STEPS: Moves = ((1, 0), (0, 1), (1, 1))
 
@@ -30,6 +34,10 @@ class Alignment(DynamicProgram):
             position of the first sequence to one of the second one, in order.
         move_scores: scores [B, T, U, M] of entering a cell by a move; 0 if not given.
         lengths: lengths of both sequences, integers [B, 2] from 0 to T and from 0 to U; all if not given.
+        band: the column at which each row of ``scores`` begins, integers [B, T]: scores are then [B, T, W], those of
+            the W columns from there, and other cells are on no path. Outputs and parts are [B, T, W] likewise, and U
+            is the largest of the second lengths, which must be given. See :meth:`diagonal`.
+        allowed_moves: whether a move may enter a column, booleans [B, U, M]; all may if not given.
         offset: a score [B] of every output, which costs use; 0 if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
@@ -49,7 +57,7 @@ class Alignment(DynamicProgram):
     """
 
     potential_names = ("scores", "move_scores", "offset")
-    row_names = ("lengths",)
+    row_names = ("lengths", "band", "allowed_moves")
 
     def __init__(
         self,
@@ -58,6 +66,8 @@ class Alignment(DynamicProgram):
         move_scores: Tensor | None = None,
         lengths: Tensor | None = None,
         *,
+        band: Tensor | None = None,
+        allowed_moves: Tensor | None = None,
         offset: Tensor | None = None,
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",
@@ -71,14 +81,113 @@ class Alignment(DynamicProgram):
         zero = widened(scores).new_zeros(())
         self.move_scores = zero.expand(*scores.shape, len(self.moves)) if move_scores is None else move_scores
         self.offset = zero.expand(scores.shape[0]) if offset is None else offset
-        whole = torch.stack([torch.full((), size, device=scores.device) for size in scores.shape[1:]])
-        self.lengths = whole.expand(scores.shape[0], 2) if lengths is None else lengths
-        checks.require_integers("lengths", self.lengths)
-        checks.require_shape("lengths", self.lengths, "[B, 2]", (scores.shape[0], 2))
-        checks.require_device("lengths", self.lengths, "scores", scores)
+        self._set_rows(lengths, band, allowed_moves)
         super().__init__(validate_args, backend)
-        if self.validate_args and bool(((self.lengths < 0) | (self.lengths > whole)).any()):
-            raise ValueError(f"lengths must be from 0 to T, U = {tuple(scores.shape[1:])}, got {self.lengths.tolist()}")
+        if self.validate_args:
+            whole = self.lengths.new_tensor([scores.shape[1], self.columns])
+            if bool(((self.lengths < 0) | (self.lengths > whole)).any()):
+                raise ValueError(
+                    f"lengths must be from 0 to T, U = {tuple(whole.tolist())}, got {self.lengths.tolist()}"
+                )
+
+    def _set_rows(self, lengths: Tensor | None, band: Tensor | None, allowed_moves: Tensor | None) -> None:
+        """Set the tensors with a row for each example: those that are not given have no columns."""
+        batch, rows, width = self.scores.shape
+        if band is not None and lengths is None:
+            raise ValueError("band needs lengths: they say how many columns there are")
+        self.lengths = (
+            torch.stack(
+                [
+                    checks.lengths_or_all(None, "scores", self.scores),
+                    self.scores.new_full((batch,), width, dtype=torch.int64),
+                ],
+                1,
+            )
+            if lengths is None
+            else lengths
+        )
+        self.band = self.lengths.new_zeros(batch, 0) if band is None else band
+        checks.require_integers("lengths", self.lengths)
+        checks.require_integers("band", self.band)
+        self.columns = width if band is None else max([1, *self.lengths[:, 1].tolist()])
+        self.allowed_moves = (
+            self.lengths.new_zeros(batch, 0, len(self.moves), dtype=torch.bool)
+            if allowed_moves is None
+            else checks.as_mask("allowed_moves", allowed_moves)
+        )
+        shapes = {
+            "lengths": ("[B, 2]", (batch, 2)),
+            "band": ("[B, T]", (batch, 0 if band is None else rows)),
+            "allowed_moves": ("[B, U, M]", (batch, 0 if allowed_moves is None else self.columns, len(self.moves))),
+        }
+        for name, (dimensions, shape) in shapes.items():
+            checks.require_shape(name, getattr(self, name), dimensions, shape)
+            checks.require_device(name, getattr(self, name), "scores", self.scores)
+
+    @classmethod
+    def ctc(
+        cls,
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
+        *,
+        blank: int = 0,
+        width: int | None = None,
+        validate_args: bool | None = None,
+        backend: checks.Backend = "auto",
+    ) -> "Alignment":
+        """Connectionist temporal classification: all ways to read the labels of a target off frames, with blanks.
+
+        Each frame has a label or a blank; labels that repeat without a blank between them are one. The log-partition
+        function is minus ``torch.nn.functional.ctc_loss(..., reduction="none")``. Frame t is row t + 1 of the grid,
+        whose first and last rows belong to no frame; column 2 i + 1 is label i of the target, and 2 i the blank before.
+
+        Args:
+            log_probs: scores of classes, [B, T, C], such as log-probabilities.
+            targets: classes other than the blank, integers [B, L], with any values at padding.
+            input_lengths: numbers of frames, integers [B]; all if not given.
+            target_lengths: numbers of labels, integers [B]; all if not given.
+            blank: the class of blanks.
+            width: how many columns next to the diagonal each frame may use; all 2 L + 1 if not given.
+            validate_args: as for :class:`Alignment`.
+            backend: as for :class:`Alignment`.
+
+        Raises:
+            TypeError: tensors of the wrong dtype.
+            ValueError: wrong shapes, lengths or classes, or tensors on different devices.
+
+        Reference:
+            Graves, Fernández, Gomez and Schmidhuber (2006).
+
+        Example:
+            >>> log_probs = torch.tensor([[[0.1, 0.9], [0.6, 0.4], [0.2, 0.8]]]).log()
+            >>> grid = Alignment.ctc(log_probs, torch.tensor([[1, 1]]))
+            >>> [[t - 1, u] for t, u in grid.path()[1][0].tolist() if 0 < t < 4]  # label 0, a blank, label 1
+            [[0, 1], [1, 2], [2, 3]]
+        """
+        scores, lengths, band, allowed = ctc_grid(log_probs, targets, input_lengths, target_lengths, blank, width)
+        return cls(
+            scores,
+            CTC_MOVES,
+            None,
+            lengths,
+            band=band,
+            allowed_moves=allowed,
+            validate_args=validate_args,
+            backend=backend,
+        )
+
+    @staticmethod
+    def diagonal(lengths: Tensor, rows: int, width: int) -> Tensor:
+        """A ``band`` around the diagonal of each grid: the columns [B, rows] at which ``width`` stored cells begin.
+
+        Args:
+            lengths: lengths of both sequences, integers [B, 2].
+            rows: number of rows of the scores, T.
+            width: number of cells to store in each row, W.
+        """
+        return diagonal(lengths, rows, width)
 
     def _check_grid(self) -> None:
         checks.require_scores("scores", self.scores)
@@ -103,25 +212,122 @@ class Alignment(DynamicProgram):
     @property
     def mask(self) -> Tensor:
         """[B, T, U], true for the cells of examples."""
-        t, u = (torch.arange(size, device=self.scores.device) for size in self.scores.shape[1:])
-        return (t < self.lengths[:, :1]).unsqueeze(2) & (u < self.lengths[:, 1:]).unsqueeze(1)
+        return self._grid().mask()
 
     def program(self) -> Program:
         """The program of :func:`grid_paths`."""
-        return grid_paths(*self.scores.shape[1:], self.moves)
+        return grid_paths(self.scores.shape[1], self.columns, self.moves)
 
     def program_scores(self) -> Tensor:
         """Scores of cells with the moves into them, [B, T U (M + 1)]; the last one is for starting there."""
-        inside = self.mask.unsqueeze(3)
-        moves = torch.nn.functional.pad(torch.where(inside, widened(self.move_scores), 0.0), (0, 1))
-        scores = (torch.where(inside, widened(self.scores).unsqueeze(3), 0.0) + moves).flatten(1)
+        scores = self._grid().program_scores(self.columns)
         start = torch.arange(scores.shape[1], device=scores.device) == len(self.moves)
         return scores + torch.where(start, widened(self.offset).unsqueeze(1), 0.0)
 
+    def _of_stored_cells(self, values: Tensor) -> Tensor:
+        """Of values [B, ..., T U] of cells, those [B, ..., T, W] of the ones that have scores, 0 beyond the grid."""
+        shape = (*values.shape[:-1], *self.scores.shape[1:])
+        if self.band.shape[1]:
+            cells = (
+                self._grid()
+                .cells(self.columns)
+                .view(values.shape[0], *[1] * (values.dim() - 2), -1)
+                .expand(*values.shape[:-1], -1)
+            )
+            values = torch.nn.functional.pad(values, (0, 1)).gather(-1, cells)
+        mask = self.mask.view(self.scores.shape[0], *[1] * (values.dim() - 2), *self.scores.shape[1:])
+        return torch.where(mask, values.view(shape), 0)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle, as for all programs; the best path takes a byte and a few nanoseconds for each cell."""
+        if k != 1 or not self._compiled:
+            return super().topk(k)
+        values, cells, moves = self._best()
+        last = self.scores.shape[1] * self.scores.shape[2]
+        y = cells.new_zeros(cells.shape[0], last + 1)
+        y = y.scatter(1, torch.where(cells < 0, last, cells), moves + 1)[:, :-1]
+        return values.unsqueeze(1), y.view(self.scores.shape).unsqueeze(1)
+
+    def path(self) -> tuple[Tensor, Tensor]:
+        """The largest score [B] and the cells of a path that has it: int64 [B, T + U - 1, 2], rows and columns.
+
+        Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W].
+        """
+        if self._compiled:
+            value, stored, _ = self._best()
+            width = self.scores.shape[2]
+            rows, places = stored.clamp_min(0) // width, stored.clamp_min(0) % width
+            columns = self._starts().gather(1, rows) + places
+            cells = torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
+        else:
+            value, y = self.max()
+            rows, columns = torch.arange(y.shape[1], device=y.device).view(1, -1, 1), self._grid().columns()
+            order = torch.where(y > 0, rows * self.columns + columns, -1).flatten(1).sort(descending=True).values
+            order = order[:, : self._longest]
+            cells = torch.where(
+                order.unsqueeze(2) < 0, -1, torch.stack([order // self.columns, order % self.columns], 2)
+            )
+        length = (cells[..., :1] >= 0).sum(1, keepdim=True)
+        place = torch.arange(cells.shape[1], device=cells.device).view(1, -1, 1)
+        return value, cells.gather(1, torch.where(place < length, length - 1 - place, place).expand(cells.shape))
+
+    def _best(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The largest score [B], with its gradient, and cells and moves [B, L] of a path, the last cell first."""
+        grid = self._grid()
+        values, cells, moves = operators.best(*grid, self.offset.to(grid.scores), self._longest)
+
+        def score(scores: Tensor, move_scores: Tensor, offset: Tensor) -> Tensor:
+            example = torch.arange(cells.shape[0], device=cells.device).unsqueeze(1)
+            t, place = cells.clamp_min(0) // scores.shape[2], cells.clamp_min(0) % scores.shape[2]
+            entered = (cells >= 0) & (moves < len(self.moves))
+            entries = move_scores[example, t, place, moves.clamp(0, len(self.moves) - 1)]
+            each = torch.where(cells >= 0, scores[example, t, place], 0.0) + torch.where(entered, entries, 0.0)
+            return each.sum(1) + offset
+
+        return with_gradients_of_scores(values, score, *map(widened, self.potentials)), cells, moves
+
+    @property
+    def _longest(self) -> int:
+        """The largest number of cells on a path."""
+        return self.scores.shape[1] + self.columns - 1
+
+    def _starts(self) -> Tensor:
+        """The columns [B, T] at which rows begin."""
+        return self.band if self.band.shape[1] else self.band.new_zeros(()).expand(self.scores.shape[:2])
+
+    def _grid(self, *, all_entries: bool = False) -> Grid:
+        """The tensors of compiled loops; scores of moves that all cells share are given once, if that is enough."""
+        entries = widened(self.move_scores)
+        is_fixed = not entries.requires_grad and not in_transform() and not torch.compiler.is_compiling()
+        if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
+            entries = entries[:, :1, :1]
+        steps = self.lengths.new_tensor(self.moves)
+        return Grid(widened(self.scores), entries, self.allowed_moves, self.band, self.lengths, steps)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B]; twice differentiable."""
+        if not self._compiled:
+            return super().logsumexp()
+        log_z, _ = operators.log_partition(*self._grid(), self._depth)
+        return cast(Tensor, log_z + widened(self.offset))
+
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Probabilities of cells [B, T, W], of entering them by each move [B, T, W, M], and of any path at all, [B]."""
+        if not self._compiled:
+            return super().marginals()
+        grid = self._grid(all_entries=True)
+        log_z, kept = operators.log_partition(*grid, self._depth)
+        cells, moves = operators.marginals(*grid, log_z.detach(), kept.detach())
+        return cells, moves, (log_z.detach() > -torch.inf).to(log_z.dtype)
+
+    @property
+    def _depth(self) -> int:
+        """The longest step along the rows."""
+        return max(along for along, _ in self.moves)
+
     def sizes(self) -> Tensor:
         """The last cell of each example; of one without cells, the first, whose start has the score of nothing."""
-        last = (self.lengths[:, 0] - 1) * self.scores.shape[2] + self.lengths[:, 1] - 1
-        return torch.where(self._has_cells, last, 0)
+        return self._grid().roots(self.columns)
 
     @property
     def _has_cells(self) -> Tensor:
@@ -157,34 +363,19 @@ class Alignment(DynamicProgram):
     def derivation(self, y: Tensor) -> Tensor:
         """The scores that paths ``y`` use, one for each cell with the move into it: int64 [B, T U]."""
         classes = len(self.moves) + 1
-        cell = torch.arange(y.shape[1] * y.shape[2], device=y.device)
-        starts = ~self._has_cells.unsqueeze(1) & (cell == 0)
-        y = torch.where(starts, classes, y.flatten(1))
-        return torch.where(y > 0, cell * classes + y - 1, cell.shape[0] * classes)
+        cells = self._grid().cells(self.columns)
+        unused = self.scores.shape[1] * self.columns * classes
+        y = torch.where(y.flatten(1) > 0, cells * classes + y.flatten(1) - 1, unused)
+        # The empty path is a start at the first cell.
+        empty = torch.arange(y.shape[1], device=y.device) == 0
+        return torch.where(empty & ~self._has_cells.unsqueeze(1), classes - 1, y)
 
     def outputs(self, used: Tensor) -> Tensor:
         """Outputs [B, K, T, U] from the cells that they use: the moves into these, and 0 elsewhere."""
-        steps, width = self.scores.shape[1:]
-        classes = len(self.moves) + 1
-        y = torch.zeros(*used.shape[:2], steps * width + 1, dtype=torch.int64, device=used.device)
-        y = y.scatter(2, used // classes, used % classes + 1)[..., :-1]
-        return torch.where(self.mask.unsqueeze(1), y.view(*used.shape[:2], steps, width), 0)
+        classes, cells = len(self.moves) + 1, self.scores.shape[1] * self.columns
+        y = torch.zeros(*used.shape[:2], cells + 1, dtype=torch.int64, device=used.device)
+        return self._of_stored_cells(y.scatter(2, used // classes, used % classes + 1)[..., :-1])
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, T, U] of a path through each cell; zero at padding."""
-        best = values.view(*self.scores.shape, len(self.moves) + 1).amax(3)
-        return torch.where(self.mask, best, 0.0)
-
-
-@cached_program
-def grid_paths(steps: int, width: int, moves: Moves) -> Program:
-    """Scores of cells (t, u) with a move into them, or the start. Roots are all cells."""
-    classes = len(moves) + 1
-    builder = ProgramBuilder(scores=steps * width * classes)
-    t, u = np.ogrid[:steps, :width]
-    cell = t * width + u
-    builder.add(head=0, index=classes - 1)
-    for m, (along, across) in enumerate(moves):
-        before = cell - along * width - across
-        builder.add(cell, before, index=cell * classes + m, where=(t >= along) & (u >= across))
-    return builder.build(np.arange(steps * width), steps * width)  # some cells may be out of reach
+        return self._of_stored_cells(values.view(values.shape[0], -1, len(self.moves) + 1).amax(2))

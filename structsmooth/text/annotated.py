@@ -120,7 +120,7 @@ def _read_universal(path: str, column: str, reading: Reading) -> Iterator[Docume
 
 
 def _joined(words: Sequence[str], spaces: Sequence[str], tags: Sequence[str] | None) -> Document:
-    """Words with what stands behind each of them."""
+    """The document of some words, with what stands behind each of them in its text, and their tags."""
     text, places = "", list[tuple[int, int]]()
     for word, space in zip(words, spaces, strict=True):
         places.append((len(text), len(text) + len(word)))

@@ -22,15 +22,7 @@ from structsmooth.messages import bounded, tracked_file
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import AnnotatedLines
-from structsmooth.text.layouts import (
-    COMMENT,
-    DOCUMENT,
-    MAY_SEPARATE,
-    SKIPPED,
-    Layout,
-    Universal,
-    universal_columns,
-)
+from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, Universal, universal_columns
 from structsmooth.text.splitter import Splitter
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -118,23 +110,23 @@ def read_laid_out(
 
     Errors and ``share`` are those of :func:`read_corpus`.
     """
-    name, numbers, own, done = source_name(path), array("i"), range(sys.maxsize), 0
+    name, numbers, wanted, done = source_name(path), array("i"), range(sys.maxsize), 0
     if share is not None:
         begin, whole = _begun(blocks(path, encoding))
         layout = choose(name, begin)
-        own = lines_of(share, whole, layout.separator, layout.has_sentence_lines)
+        wanted = lines_of(share, whole, layout.separator, layout.has_sentence_lines)
     begin, whole = _begun(blocks(path, encoding))
     parsed = _ParsedLines(choose(name, begin))
     for block in whole:
         count = block.count(b"\n")
         if done + count > size_limit() // _LEAST_LINE:
             raise ValueError(f"{name}: more than {done:,} lines: split the file, or raise {LIMIT_VARIABLE}")
-        if kept := _within(block, range(own.start - done, own.stop - done), count):
-            _extend(numbers, kept, parsed, name, max(done, own.start))
+        if kept := _within(block, range(wanted.start - done, wanted.stop - done), count):
+            _extend(numbers, kept, parsed, name, max(done, wanted.start))
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
-    corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, own.start)
+    corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, wanted.start)
     return parsed.layout.finish(corpus, name)
 
 
@@ -311,12 +303,12 @@ def lines_of(
     if not begins:
         return range(line)  # no share has any sentence: all of the file is to be refused
     places = [0, *begins[1:], line]  # of all sentences, and of the end
-    own = share(len(begins))
-    return range(places[own.start], places[own.stop])
+    numbers = share(len(begins))
+    return range(places[numbers.start], places[numbers.stop])
 
 
-def _within(block: bytes, own: range, count: int) -> bytes:
+def _within(block: bytes, lines: range, count: int) -> bytes:
     """The lines of a block whose numbers are in a range."""
-    if own.start <= 0 and own.stop >= count:
+    if lines.start <= 0 and lines.stop >= count:
         return block
-    return b"".join(line + b"\n" for line in block[:-1].split(b"\n")[max(own.start, 0) : max(own.stop, 0)])
+    return b"".join(line + b"\n" for line in block[:-1].split(b"\n")[max(lines.start, 0) : max(lines.stop, 0)])

@@ -49,7 +49,7 @@ class Sentence:
 
     @property
     def tokens(self) -> list[Token]:
-        """The sentence by rows."""
+        """The tokens of the sentence: its words with their columns and tags."""
         columns = zip(*self.columns, strict=True) if self.columns else [()] * len(self)
         tags = [None] * len(self) if self.tags is None else self.tags
         return list(map(Token, self.words, columns, tags))
@@ -193,7 +193,7 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
 
 
 def _sorted(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """As :func:`numpy.unique` with the inverse, in half of its memory."""
+    """What :func:`numpy.unique` gives with the inverse, in half of its memory."""
     order = np.argsort(numbers)
     ordered, first = numbers[order], np.ones(len(numbers), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])

@@ -67,7 +67,7 @@ class Document:
     def tagged(
         self, split: Callable[[str], Sequence[str]], misaligned: list[str]
     ) -> Iterator[tuple[Sentence, list[int]]]:
-        """Its lines as sentences with BIO tags, and where their tokens start.
+        """The lines of the text as sentences with BIO tags, and where their tokens start.
 
         Args:
             split: the words of a line, where the document has no tokens.

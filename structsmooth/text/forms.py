@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def chosen(self) -> bool:
-        """Whether columns are given."""
+        """Whether the user has chosen a column."""
         return self.word_column is not None or self.tag_column is not None
 
 
@@ -186,7 +186,7 @@ class Sample:
             )
 
     def _tags_first_or_last(self, first: int, is_tag: Callable[[str], bool], no_tag: str) -> tuple[int, int]:
-        """The columns of words and tags."""
+        """The columns of words and of tags: tags are last, or first in front of the words."""
         values = [{row[c] for row in self._even} for c in range(self.count)]
         used = [c for c in range(first + 1, self.count) if not values[c] <= set(no_tag)] or [self.count - 1]
         shares = [self._share(c, is_tag) for c in range(self.count)]
@@ -309,5 +309,5 @@ def _is_yaml_key(line: str) -> bool:
 
 
 def _names(cells: Sequence[str]) -> int:
-    """How many cells are names of columns."""
+    """How many cells of a row look like names of columns, as in a header."""
     return sum(_NAME.fullmatch(cell) is not None for cell in cells)

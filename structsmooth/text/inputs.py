@@ -52,7 +52,7 @@ class Inputs:
 
     @property
     def words_alone(self) -> bool:
-        """Whether bare words are enough."""
+        """Whether words without other columns are enough to predict."""
         return self.names == []
 
     def templates(self, templates: Templates) -> Templates:

@@ -274,10 +274,7 @@ def cells(line: str) -> list[str]:
 
 
 def write_conll(
-    sentences: Sequence[Sentence],
-    predicted_tags: Sequence[Sequence[str]],
-    stream: TextIO,
-    separator: str | None = None,
+    sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]], stream: TextIO, separator: str | None = None
 ) -> None:
     """Write all columns of the sentences and a last one with the predicted tags.
 

@@ -27,8 +27,8 @@ def mapped(path: Path, size: int, parts: Iterable[NDArray[np.int32]]) -> NDArray
     if not _intact(path, checksum):
         path.parent.mkdir(parents=True, exist_ok=True)
         running = _Checksum()
-        keep(path, lambda own: write_atomic(own, running.of(_pieces(size, parts))))
-        keep(checksum, lambda own: write_atomic(own, f"{running.value:08x}"))
+        keep(path, lambda file: write_atomic(file, running.of(_pieces(size, parts))))
+        keep(checksum, lambda file: write_atomic(file, f"{running.value:08x}"))
     return _read(path)
 
 
@@ -54,7 +54,7 @@ def _pieces(size: int, parts: Iterable[NDArray[np.int32]]) -> Iterator[bytes]:
 
 
 class _Checksum:
-    """CRC-32 of pieces that pass by."""
+    """The CRC-32 checksum of pieces of bytes that pass through it on their way to a file."""
 
     def __init__(self) -> None:
         self.value = 0

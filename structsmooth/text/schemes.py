@@ -109,7 +109,7 @@ def split_tag(tag: str, form: Form = DASHED) -> Tag:
 
 
 def forms_of(tags: Iterable[str], forms: tuple[Form, ...] = FORMS) -> tuple[Form, ...]:
-    """Those of some forms that all of some tags may have.
+    """Some ``forms`` without those that one of the tags cannot have.
 
     Raises:
         ValueError: a tag that has none of the forms, or of those that the tags before it have.
@@ -203,7 +203,7 @@ def scheme_of(pairs: Pairs, unknown: str | None = None) -> TagScheme:
     split: dict[str | None, Tag] = {tag: split_tag(tag, form) for tag in (*names, _EDGE)}
     known = [(split[a], split[b], count) for (a, b), count in pairs.items() if {a, b} <= split.keys()]
     marks = {tag.mark for tag in split.values()} - {"O"}
-    fitting = [scheme for scheme, own in _SCHEMES.items() if marks <= set(own)]
+    fitting = [scheme for scheme, letters in _SCHEMES.items() if marks <= set(letters)]
     if not fitting:
         raise ValueError(f"no scheme has all of the marks {', '.join(sorted(marks))} of {shortened(names)} {_HINT}")
     wrong = {scheme: sum(n for a, b, n in known if not _allowed(a, b, scheme)) for scheme in fitting}
@@ -230,7 +230,7 @@ def scheme_among_others(pairs: Pairs) -> TagScheme | None:
 
 
 def names_of(pairs: Pairs, unknown: str | None = None) -> set[str]:
-    """The tags in pairs of them."""
+    """The distinct tags that occur in some pairs, without ``unknown``."""
     return {tag for pair in pairs for tag in pair if tag is not None and tag not in (unknown, _EDGE)}
 
 
@@ -247,12 +247,12 @@ def transition_mask(tags: Sequence[str], scheme: TagScheme) -> TransitionMask:
     Raises:
         ValueError: the scheme is unknown, or a tag is malformed, given twice, or has a mark foreign to the scheme.
     """
-    own, form = {"O", *_marks(scheme)}, forms_of(tags)[0]
+    marks, form = {"O", *_marks(scheme)}, forms_of(tags)[0]
     split = [split_tag(tag, form) for tag in tags]
     for index, tag in enumerate(split):
         if tag in split[:index]:
             raise ValueError(f"tag {tags[index]!r} is given twice")
-        if tag.mark not in own:
+        if tag.mark not in marks:
             raise ValueError(f"tag {tags[index]!r} does not belong to the scheme {scheme}")
     # A sentence starts and ends as if it stood between O tags.
     return TransitionMask(
@@ -290,22 +290,22 @@ def well_formed(
     A tag next to ``unknown`` ones keeps its mark, or is unknown itself if the scheme has no such mark.
     """
     found = Windows(corpus, 1).combinations([(gold_tag, offset) for offset in (-1, 0, 1)])
-    own = forms_of(sorted(set(map(gold_tag, corpus.distinct)) - {unknown}), (form, *FORMS))[0]
+    source = forms_of(sorted(set(map(gold_tag, corpus.distinct)) - {unknown}), (form, *FORMS))[0]
     # The neighbours of a tag decide where its entity begins and ends.
     around = [[tag or "O" for tag in tags] for tags in found.distinct]
     return [
-        _beside_unknown(tags[1], own, scheme, form, unknown)
+        _beside_unknown(tags[1], source, scheme, form, unknown)
         if unknown in tags
-        else entity_tags(entities(tags, (own,)), 3, scheme, form)[1]
+        else entity_tags(entities(tags, (source,)), 3, scheme, form)[1]
         for tags in around
     ], found.keys
 
 
-def _beside_unknown(tag: str, own: Form, scheme: TagScheme, form: Form, unknown: str | None) -> str:
+def _beside_unknown(tag: str, source: Form, scheme: TagScheme, form: Form, unknown: str | None) -> str:
     """A tag in a scheme where its neighbours do not tell the boundaries of its entity."""
     if tag == unknown:
         return tag
-    mark, entity_type = split_tag(tag, own)
+    mark, entity_type = split_tag(tag, source)
     mark = "I" if scheme == "IO" and mark != "O" else mark
     return form.spell(Tag(mark, entity_type)) if mark in ("O", *_SCHEMES[scheme]) else str(unknown)
 
@@ -336,7 +336,7 @@ def tags_of(
 def labels_of(corpus: Corpus, scheme: TagScheme | None, tags: Sequence[str], unknown: str | None = None) -> Tensor:
     """The states of all tokens: the numbers of their tags, and -1 for the tag ``unknown``."""
     index = {tag: state for state, tag in enumerate(tags)} | ({} if unknown is None else {unknown: -1})
-    found, which = tags_of(corpus, scheme, tags, unknown)
+    found, numbers = tags_of(corpus, scheme, tags, unknown)
     if foreign := set(found) - index.keys():
         raise ValueError(f"tags that the training data did not have: {', '.join(sorted(foreign))}")
-    return torch.from_numpy(np.array([index[tag] for tag in found])[which])
+    return torch.from_numpy(np.array([index[tag] for tag in found])[numbers])

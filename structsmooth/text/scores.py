@@ -92,7 +92,7 @@ def entity_scores(gold: _Tags, predicted: _Tags, *, scheme: TagScheme | None = N
         except ValueError:
             scheme = "BIO"
     both = _entities(gold), _entities(predicted)
-    tags = ([t for e, own in zip(side, gold, strict=True) for t in entity_tags(e, len(own), scheme)] for side in both)
+    tags = ([t for e, y in zip(side, gold, strict=True) for t in entity_tags(e, len(y), scheme)] for side in both)
     pairs = list(zip(*tags, strict=True))
     tokens = MatchCounts(
         correct=sum(right == guess != "O" for right, guess in pairs),
@@ -111,7 +111,7 @@ def entity_matches(gold: _Tags, predicted: _Tags) -> list[MatchCounts]:
 
 def _entities(tags: _Tags) -> list[list[Entity]]:
     forms = forms_of(sorted(set(chain.from_iterable(tags))))
-    return [entities(own, forms[:1]) for own in tags]
+    return [entities(y, forms[:1]) for y in tags]
 
 
 def _check_same_lengths(gold: _Tags, predicted: _Tags) -> None:

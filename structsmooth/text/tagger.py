@@ -68,10 +68,10 @@ class Tags:
             raise ValueError(
                 f"constraints must be None or one of {', '.join(get_args(Constraints))}, got {constraints!r}"
             )
-        own = cls(names, constraints, constrained=True)
-        if own.mask is None:
+        restricted = cls(names, constraints, constrained=True)
+        if restricted.mask is None:
             raise ValueError(f"constraints={constraints!r} needs the tag O, for tokens outside entities; take None")
-        return own
+        return restricted
 
     @cached_property
     def mask(self) -> TransitionMask | None:
@@ -196,8 +196,8 @@ class Tagger:
         """
         sizes, unknown = (self.features, len(self.tags.names)), labels < 0
         if is_partial := bool(unknown.any()):
-            own = self.tags.mask if constrained else None
-            labels = agreeing_labels(labels, unknown, sequences.lengths, sizes[1], own)
+            allowed = self.tags.mask if constrained else None
+            labels = agreeing_labels(labels, unknown, sequences.lengths, sizes[1], allowed)
         mask = self.tags.mask_of(labels, sequences.lengths) if constrained else None
         problem = chain_problem(loss, sequences, labels, sizes, cost, mask, self.transition_scale)
         if not is_partial:
@@ -282,7 +282,7 @@ def chain_problem(
 
 def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> LinearModuleProblem:
     """Inputs are pairs of sequences and labels; examples go by their numbers until they are in a batch."""
-    own = labels.split(sequences.lengths.tolist())
+    data = list(enumerate(labels.split(sequences.lengths.tolist())))
 
     def collate(examples: list[tuple[int, Tensor]]) -> tuple[tuple[Sequences, Tensor], Tensor]:
         numbers, tags = zip(*examples, strict=True)
@@ -290,4 +290,4 @@ def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> Linea
         return (sequences.select(torch.tensor(numbers)), y), y
 
     module = SlackRescaledScores(LinearScore(*sizes))
-    return LinearModuleProblem(module, list(enumerate(own)), RescaledMargin(), collate=collate)
+    return LinearModuleProblem(module, data, RescaledMargin(), collate=collate)

@@ -125,8 +125,8 @@ def for_columns(templates: Templates, names: Sequence[str]) -> Templates:
         names: of the columns between words and tags.
     """
     there = {"word", "outline", *names}
-    own = tuple(template for template in templates if {cell.column for cell in template.cells} <= there)
-    return own + tuple(t for name in names if name not in columns_of(templates) for t in window(name))
+    kept = tuple(template for template in templates if {cell.column for cell in template.cells} <= there)
+    return kept + tuple(t for name in names if name not in columns_of(templates) for t in window(name))
 
 
 def sentence_attributes(sentence: Sentence, templates: Templates) -> list[list[str]]:

@@ -93,7 +93,7 @@ class FittedAlignment(FittedTask):
         return len(feature_names(self.task.groups))
 
     def _encoded(self, pair: SentencePair) -> Tensor:
-        """Features [N, M, D]."""
+        """Features [N, M, D] of all pairs of a source and a target word."""
         return torch.from_numpy(pair_features(self.lexicon, pair, self.task.groups))
 
     def _labels(self, pair: SentencePair) -> _Labels:
@@ -114,15 +114,15 @@ class FittedAlignment(FittedTask):
     def _aligned(self, weights: Tensor, pairs: Sequence[SentencePair], k: int) -> Predictions:
         """The k best alignments of a batch; sentences without words have no links."""
         found: list[list[tuple[float, Any]]] = [[(0.0, ())] for _ in pairs]
-        own = [b for b, pair in enumerate(pairs) if pair.source and pair.target]
-        if not own:
+        worded = [b for b, pair in enumerate(pairs) if pair.source and pair.target]
+        if not worded:
             return found
-        x = batched([self._encoded(pairs[b]) for b in own])
+        x = batched([self._encoded(pairs[b]) for b in worded])
         module = AlignmentScore(x[0].shape[-1])
         torch.nn.utils.vector_to_parameters(weights, module.parameters())
         with torch.no_grad():
             values, outputs = module(x).topk(k)
-        for b, scores, ys in zip(own, values.tolist(), outputs.tolist(), strict=True):
+        for b, scores, ys in zip(worded, values.tolist(), outputs.tolist(), strict=True):
             ranked = zip(scores, (ys_k[: len(pairs[b].source)] for ys_k in ys), strict=True)
             found[b] = [(score, _links(y)) for score, y in ranked if score > -torch.inf]
         return found
@@ -162,8 +162,6 @@ class Alignment(Task):
     example: ClassVar[str] = "--train 'hansards#test' --corpus 'hansards#train'"
     headline: ClassVar[str] = "aer"
     headline_is_error: ClassVar[bool] = True
-    lam: ClassVar[str] = "1/n"
-    passes: ClassVar[int] = 15
     solver: ClassVar[str] = "proximal-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedAlignment
 
@@ -174,7 +172,7 @@ class Alignment(Task):
 
     @property
     def groups(self) -> list[str]:
-        """The groups of features in use."""
+        """The names of the groups of features that are not left out."""
         return [group for group in GROUPS if group not in self._left_out]
 
     @property
@@ -195,11 +193,11 @@ def _collate(examples: list[tuple[Tensor, _Labels]]) -> Any:
     """A batch of features and sizes, labels, and part costs."""
     x, labels = zip(*examples, strict=True)
     y, costs = zip(*labels, strict=True)
-    return batched(list(x)), (padded(list(y)), tuple(padded(list(own)) for own in zip(*costs, strict=True)))
+    return batched(list(x)), (padded(list(y)), tuple(padded(list(planes)) for planes in zip(*costs, strict=True)))
 
 
 def _indicators(pair: SentencePair, links: frozenset[Link]) -> Tensor:
-    """[N, M], true at the links."""
+    """A table [N, M] of the words of a pair that is true at the links."""
     indicators = torch.zeros(len(pair.source), len(pair.target), dtype=torch.bool)
     for i, j in links:
         indicators[i, j] = True

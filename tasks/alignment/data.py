@@ -57,7 +57,7 @@ def read_pairs(path: str | TextIO) -> list[SentencePair]:
     if part is not None:
         return _from_zero([pair for name in part.split("+") for pair in _from_folder(file, name, path)], path)
     if file.is_dir():
-        names = sorted(own.stem for own in file.glob("*.f"))
+        names = sorted(words.stem for words in file.glob("*.f"))
         raise ValueError(f"{path}: a folder needs a name, such as {path}#{names[0] if names else 'test'}")
     return _from_zero(_from_lines(read_lines(file), path), path)
 

@@ -48,7 +48,7 @@ def pair_features(lexicon: Lexicon, pair: SentencePair, groups: Sequence[str] = 
     dice = lexicon.dice(pair)
     forward, backward = lexicon.posteriors(pair)
     both = np.sqrt(forward * backward)
-    own: dict[str, Callable[[], list[Features]]] = {
+    groups_of: dict[str, Callable[[], list[Features]]] = {
         "dice": lambda: [dice, np.sqrt(dice), _share(dice, 0), _share(dice, 1)],
         "model1": lambda: [forward, backward, both, forward * backward],
         "position": lambda: _position(*dice.shape),
@@ -56,7 +56,7 @@ def pair_features(lexicon: Lexicon, pair: SentencePair, groups: Sequence[str] = 
         "frequency": lambda: _frequency(*lexicon.ranks(pair)),
         "neighbours": lambda: [_shifted(table, step) for table in (dice, both) for step in (-1, 1)],
     }
-    planes = [plane for group in GROUPS if group in groups for plane in own[group]()]
+    planes = [plane for group in GROUPS if group in groups for plane in groups_of[group]()]
     return np.stack([*planes, np.ones_like(dice)], 2)
 
 

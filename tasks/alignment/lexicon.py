@@ -60,11 +60,11 @@ class Lexicon:
         texts = [(_ids(numbers[0], pair.source), _ids(numbers[1], pair.target)) for pair in pairs]
         tables = [np.add.outer(f * width, e) for f, e in texts]
         shapes = [(len(f), len(e)) for f, e in texts]
-        keys, entries = np.unique(_joined([own.ravel() for own in tables]), return_inverse=True)
-        own_sources, own_targets = keys // width, keys % width
-        forward, forward_none = model_1(entries, shapes, own_sources, own_targets)
+        keys, entries = np.unique(_joined([table.ravel() for table in tables]), return_inverse=True)
+        source_ids, target_ids = keys // width, keys % width
+        forward, forward_none = model_1(entries, shapes, source_ids, target_ids)
         flipped = [shape[::-1] for shape in shapes]
-        backward, backward_none = model_1(_transposed(entries, shapes), flipped, own_targets, own_sources)
+        backward, backward_none = model_1(_transposed(entries, shapes), flipped, target_ids, source_ids)
         return cls(
             sources,
             targets,
@@ -132,10 +132,7 @@ class Lexicon:
 
 
 def model_1(
-    entries: NDArray[np.int64],
-    shapes: Sequence[tuple[int, int]],
-    outputs: NDArray[np.int64],
-    inputs: NDArray[np.int64],
+    entries: NDArray[np.int64], shapes: Sequence[tuple[int, int]], outputs: NDArray[np.int64], inputs: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """p(output | input) of pairs of words [K], and p(output | no word), after five iterations of EM.
 
@@ -161,7 +158,7 @@ def model_1(
 
 
 def _transposed(entries: NDArray[np.int64], shapes: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """The entries of all sentence pairs, column by column."""
+    """The entries of all sentence pairs in the order of the transposed tables."""
     ends = np.cumsum([n * m for n, m in shapes], dtype=np.int64)
     blocks = np.split(entries, ends)  # the last one is empty
     return _joined([block.reshape(shape).T.ravel() for block, shape in zip(blocks, shapes, strict=False)])

@@ -60,7 +60,7 @@ def _cell(pair: SentencePair, link: Link, found: set[Link]) -> Markup:
 
 
 def _verdict(pair: SentencePair, link: Link, found: bool) -> Verdict | None:
-    """Of a pair of words; nothing where there is no link and should be none."""
+    """What is known of the link of a pair of words; nothing where there is no link and should be none."""
     if pair.sure is None:
         return "plain" if found else None
     if found:

@@ -1,4 +1,4 @@
-"""How well words are aligned."""
+"""Alignment error rate, precision and recall of links between words."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ def measures(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]
     counts = [0, 0, 0, 0]
     for pair, alignment in zip(pairs, alignments, strict=True):
         links, sure = set(alignment), known_links(pair)
-        own = len(links), len(sure), len(links & sure), len(links & (sure | pair.possible))
-        counts = [total + count for total, count in zip(counts, own, strict=True)]
+        sizes = len(links), len(sure), len(links & sure), len(links & (sure | pair.possible))
+        counts = [total + count for total, count in zip(counts, sizes, strict=True)]
     found, sure_links, right_sure, right = counts
     return {
         "aer": 1 - (right_sure + right) / (found + sure_links) if found + sure_links else 0.0,
@@ -34,7 +34,7 @@ def measures(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]
 def table(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]) -> str:
     """The metrics, and the numbers of links."""
     lines = [f"{name:10} {value:8.2%}" for name, value in measures(pairs, alignments).items()]
-    sure, possible = (sum(map(len, own)) for own in (map(known_links, pairs), (pair.possible for pair in pairs)))
+    sure, possible = (sum(map(len, links)) for links in (map(known_links, pairs), (pair.possible for pair in pairs)))
     lines.append(f"links      {sum(map(len, alignments)):8}  (sure {sure}, possible {possible})")
     return "\n".join(lines)
 

@@ -79,7 +79,7 @@ class FittedLocalization(FittedTask):
         write_box_table(((e.name, e.label, found.box, score) for e, ranked in pairs for score, found in ranked), stream)
 
     def output_to_json(self, output: Detection) -> dict[str, Any]:
-        """Its ``box``: left, top, right and bottom edge in pixels."""
+        """The ``box`` of a detection: left, top, right and bottom edge in pixels."""
         return {"box": list(output.box)}
 
     def output_from_json(self, values: Mapping[str, Any]) -> Detection:
@@ -169,7 +169,6 @@ class Localization(Task):
     data: ClassVar[Mapping[str, str]] = {"train": f"{_DATA}#train", "test": f"{_DATA}#val"}
     example: ClassVar[str] = "--train 'VOC2007#train' --test 'VOC2007#val'"
     headline: ClassVar[str] = "corloc"
-    lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 30
     solver: ClassVar[str] = "incremental-prox-linear"
     fitted_type: ClassVar[type[FittedTask]] = FittedLocalization

@@ -103,7 +103,7 @@ class BoxFeatures:
             raise ValueError(f"features that {self.dtype} cannot hold; use float32")
         stream = io.BytesIO()
         np.save(stream, features.permute(0, 2, 3, 1).contiguous().numpy())
-        keep(path, lambda own: write_atomic(own, stream.getvalue()))
+        keep(path, lambda file: write_atomic(file, stream.getvalue()))
 
 
 def crop(image: Tensor, boxes: Tensor, size: int = _CROP) -> Tensor:

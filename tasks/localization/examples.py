@@ -84,7 +84,7 @@ def overlaps(boxes: Tensor, box: Box) -> Tensor:
 
 
 def _images_without(annotated: Sequence[AnnotatedImage], label: str, count: int) -> list[AnnotatedImage]:
-    """Some of the images without the class, evenly spread."""
+    """So many of the images without the class, evenly spread."""
     without = [i for i in annotated if i.objects is not None and all(entry.label != label for entry in i.objects)]
     count = min(count, len(without))
     return [without[i * len(without) // count] for i in range(count)]

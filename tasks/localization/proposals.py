@@ -153,7 +153,7 @@ def _search_image(task: tuple[Path, ImageFile, SearchMode, int]) -> tuple[Path, 
     except cv2.error as error:
         return path, f"selective search failed ({error.err})"
     size = {"width": image.shape[1], "height": image.shape[0]}
-    keep(path, lambda own: save_state(own, {"boxes": torch.from_numpy(boxes)}, size))
+    keep(path, lambda target: save_state(target, {"boxes": torch.from_numpy(boxes)}, size))
     return path, None
 
 

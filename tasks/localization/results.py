@@ -118,6 +118,6 @@ def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _corners(box: Box) -> Box:
-    """Centres of the outermost pixels."""
+    """The corners of a box as the centres of its outermost pixels, to draw its outline."""
     xmin, ymin, xmax, ymax = box
     return xmin, ymin, max(xmin, xmax - 1), max(ymin, ymax - 1)

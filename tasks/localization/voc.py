@@ -78,7 +78,7 @@ def _objects(annotation: bytes) -> list[Mapping[str, Any]]:
 
 
 def _object(entry: Mapping[str, Any]) -> BoxedObject:
-    """VOC counts pixels from 1, both ends included."""
+    """A box of VOC, which counts pixels from 1 with both ends included, as edges from 0."""
     missing = {"name", "bndbox"} - entry.keys() or {*EDGES} - entry["bndbox"].keys()
     if missing:
         raise ValueError(f"object without {', '.join(sorted(missing))}")

@@ -144,8 +144,8 @@ class FittedMultilabel(FittedTask):
         """Which labels are present, [n, L]; those that training examples did not have are left out."""
         position = {name: i for i, name in enumerate(self.labels)}
         present = np.zeros((len(sets), len(self.labels)), dtype=np.bool_)
-        for row, own in zip(present, sets, strict=True):
-            row[[position[name] for name in own if name in position]] = True
+        for row, present_names in zip(present, sets, strict=True):
+            row[[position[name] for name in present_names if name in position]] = True
         return present
 
 
@@ -182,7 +182,6 @@ class Multilabel(Task):
     data: ClassVar[Mapping[str, str]] = {"train": "yeast/yeast.npz#train", "test": "yeast/yeast.npz#test"}
     example: ClassVar[str] = "--train train.csv --test test.csv"
     headline: ClassVar[str] = "example_f1"
-    lam: ClassVar[str] = "1/n"
     passes: ClassVar[int] = 50
     solver: ClassVar[str] = "soft-bcfw"
     fitted_type: ClassVar[type[FittedTask]] = FittedMultilabel

@@ -60,8 +60,8 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
     rows = csv_rows(lines, name)
     header = [cell.strip() for cell in next(rows, (1, []))[1]]
     columns = [i for i, title in enumerate(header) if not title.startswith(_LABEL)]
-    own = {i: sys.intern(title.removeprefix(_LABEL)) for i, title in enumerate(header) if title.startswith(_LABEL)}
-    if not columns or len(set(own.values())) < len(own) or "" in own.values():
+    titles = {i: sys.intern(title.removeprefix(_LABEL)) for i, title in enumerate(header) if title.startswith(_LABEL)}
+    if not columns or len(set(titles.values())) < len(titles) or "" in titles.values():
         raise ValueError(f"{name}:1: the header must name a feature at least, and labels as in label:NAME, each once")
     examples, indices = [], np.arange(len(columns))
     for line, row in rows:
@@ -72,10 +72,10 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
             values = np.array([float(row[i]) for i in columns])
         except ValueError as error:
             raise ValueError(f"{place}: {error}; features are numbers, and commas separate them") from None
-        present = {label: row[i].strip() for i, label in own.items()}
+        present = {label: row[i].strip() for i, label in titles.items()}
         if not np.isfinite(values).all() or not set(present.values()) <= {"0", "1"}:
             raise ValueError(f"{place}: features must be finite numbers, and labels 0 or 1")
-        labels = frozenset(label for label, cell in present.items() if cell == "1") if own else None
+        labels = frozenset(label for label, cell in present.items() if cell == "1") if titles else None
         examples.append(Example(indices, values, labels))
     if not examples:
         raise ValueError(f"{name}: no examples")
@@ -83,7 +83,7 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
 
 
 def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:
-    """Examples of lines; ``name`` is for error messages."""
+    """Examples of lines in the format of SVMlight; ``name`` is for error messages."""
     examples = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].rstrip()
@@ -100,8 +100,8 @@ def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:
         values = np.array([value for _, value in found], dtype=np.float64)
         if len(indices) and (indices.min() < 0 or (np.diff(indices) <= 0).any() or not np.isfinite(values).all()):
             raise ValueError(f"{name}:{number}: indices must rise from 1, and values must be finite")
-        own = frozenset(map(sys.intern, labels.split(","))) if labels else None
-        examples.append(Example(indices, values, None if own == frozenset({"?"}) else own))
+        given = frozenset(map(sys.intern, labels.split(","))) if labels else None
+        examples.append(Example(indices, values, None if given == frozenset({"?"}) else given))
     if not examples:
         raise ValueError(f"{name}: no examples")
     return examples
@@ -119,7 +119,7 @@ class _Archive:
     def examples(self) -> list[Example]:
         rows = self._rows()
         labels = self._labels(len(rows))
-        found = [Example(*row, own) for row, own in zip(rows, labels, strict=True)]
+        found = [Example(*row, names) for row, names in zip(rows, labels, strict=True)]
         return found if self._wanted is None else self._some(found, self._wanted)
 
     def _some(self, examples: list[Example], wanted: range) -> list[Example]:

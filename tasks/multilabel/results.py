@@ -1,4 +1,4 @@
-"""How well sets of labels are predicted."""
+"""Metrics of predicted sets of labels, and how a set looks in reports."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -54,9 +54,9 @@ def example_markup(gold: Collection[str] | None, ranked: Sequence[tuple[float, t
 def _by_label(names: list[str], truth: Table, found: Table) -> Iterator[tuple[str, tuple[float, float, float], int]]:
     """Each label with its precision, recall and F1, and the number of examples that have it."""
     for i, name in enumerate(names):
-        own, true, guessed = (int(t[:, i].sum()) for t in (truth & found, truth, found))
-        f1 = float(_f1(np.array(own), np.array(true), np.array(guessed)))
-        yield name, (own / max(guessed, 1), own / max(true, 1), f1), true
+        right, true, guessed = (int(t[:, i].sum()) for t in (truth & found, truth, found))
+        f1 = float(_f1(np.array(right), np.array(true), np.array(guessed)))
+        yield name, (right / max(guessed, 1), right / max(true, 1), f1), true
 
 
 def _f1(right: NDArray[np.int64], true: NDArray[np.int64], found: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import load_arrays, select
+from structsmooth.files import select
+from structsmooth.tasks.arrays import Archive
 
 PIXELS = 16 * 8
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -49,42 +50,26 @@ def read_words(path: str) -> list[Word]:
     return [Word(pixels[start:stop], text and text[start:stop]) for start, stop in spans]
 
 
-class _Archive:
-    """The arrays of a file of any origin, checked where they are asked for."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._arrays = path, load_arrays(path)
+class _Archive(Archive):
+    """An archive of arrays with the words of a data set."""
 
     def starts(self) -> list[int]:
         """Where words start among the letters, and the number of letters."""
-        starts = self._integers("word_start", (-1,))
+        starts = self.integers("word_start", (-1,), _LARGEST)
         if len(starts) < 2 or starts[0] != 0 or (np.diff(starts.astype(np.int64)) < 1).any():
             raise ValueError(
-                f"{self._path}: word_start must rise from 0: where each word starts, then the number of letters"
+                f"{self.path}: word_start must rise from 0: where each word starts, then the number of letters"
             )
         return [int(start) for start in starts]
 
     def pixels(self, letters: int) -> NDArray[np.uint8]:
-        return self._integers("pixels", (letters, PIXELS), 1).astype(np.uint8, copy=False)
+        return self.integers("pixels", (letters, PIXELS), 1).astype(np.uint8, copy=False)
 
     def text(self, letters: int) -> str | None:
-        if "labels" not in self._arrays:
+        if "labels" not in self.arrays:
             return None
-        return "".join(ALPHABET[label] for label in self._integers("labels", (letters,), len(ALPHABET) - 1))
+        return "".join(ALPHABET[label] for label in self.integers("labels", (letters,), len(ALPHABET) - 1))
 
     def words_of(self, folds: range, words: int) -> list[int]:
-        found: list[int] = np.isin(self._integers("word_fold", (words,)), list(folds)).nonzero()[0].tolist()
+        found: list[int] = np.isin(self.integers("word_fold", (words,), _LARGEST), list(folds)).nonzero()[0].tolist()
         return found
-
-    def _integers(self, key: str, shape: tuple[int, ...], most: int = 2**31 - 1) -> NDArray[Any]:
-        """An array of integers from 0 to ``most``; a size of -1 may be any."""
-        if key not in self._arrays:
-            raise ValueError(f"{self._path}: no array {key}")
-        array = self._arrays[key]
-        if array.dtype.kind not in "iub":
-            raise ValueError(f"{self._path}: {key} must be integers, got {array.dtype}")
-        if array.ndim != len(shape) or any(size not in (-1, own) for size, own in zip(shape, array.shape, strict=True)):
-            raise ValueError(f"{self._path}: {key} must have shape {shape}, got {array.shape}")
-        if array.size and not 0 <= array.min() <= array.max() <= most:
-            raise ValueError(f"{self._path}: {key} must be from 0 to {most}, got {array.min()} to {array.max()}")
-        return array

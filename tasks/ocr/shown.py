@@ -50,7 +50,7 @@ def pixel_weights(weights: Tensor) -> Drawing:
     pixels = weights.detach().numpy().reshape(-1, len(ALPHABET))[:PIXELS].T.reshape(-1, *_SHAPE)
     colours = diverging(pixels.astype(np.float64), float(np.abs(pixels).max(initial=0.0)))
     pairs = zip(ALPHABET, colours, strict=True)
-    figures = [(letter, enlarged(own, f"weights of the pixels of {letter}", _FACTOR)) for letter, own in pairs]
+    figures = [(letter, enlarged(tints, f"weights of the pixels of {letter}", _FACTOR)) for letter, tints in pairs]
     caption = "Weights of pixels: blue speaks for the letter, orange against it"
     return Drawing(caption, views(*figures, kind="letters"))
 

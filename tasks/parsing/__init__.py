@@ -50,7 +50,7 @@ class FittedParsing(FittedTask):
 
     @property
     def dim(self) -> int:
-        """Buckets of features."""
+        """The number of weights: one for each bucket of hashed features."""
         return 1 << self.task.bits
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
@@ -72,7 +72,7 @@ class FittedParsing(FittedTask):
         kind = ProgramParts.projective_trees if self.task.projective else ProgramParts.spanning_trees
         parts = kind(tokens.lengths, self.single_root, labels)
         arc_heads, modifiers, _ = arcs_of(tokens.lengths)
-        flat = torch.tensor([head for own in heads for head in own])
+        flat = torch.tensor([head for tree in heads for head in tree])
         word = (tokens.lengths.cumsum(0) - tokens.lengths).repeat_interleave(tokens.lengths**2) + modifiers - 1
         used, open_arcs = flat[word] == arc_heads, flat[word] < 0
         if not labels:
@@ -124,7 +124,7 @@ class FittedParsing(FittedTask):
                 write_tree(sentence, tree, comments, stream)
 
     def output_to_json(self, output: Tree) -> dict[str, Any]:
-        """Its ``heads``, 0 for the root, and ``relations``, and, if asked for, ``probabilities`` of heads."""
+        """The ``heads`` of a tree, 0 for the root, its ``relations`` and, if asked for, ``probabilities`` of heads."""
         values = {"heads": list(output.heads), "relations": list(output.relations)}
         return values | ({"probabilities": list(output.probabilities)} if output.probabilities else {})
 
@@ -173,18 +173,18 @@ class FittedParsing(FittedTask):
             marginals = torch.cat([root.unsqueeze(1), arcs], 1)
         ranks = [
             self._related(
-                weights, tokens, torch.cat([own[:n] for own, n in zip(y[:, rank], tokens.lengths, strict=True)])
+                weights, tokens, torch.cat([row[:n] for row, n in zip(y[:, rank], tokens.lengths, strict=True)])
             )
             for rank in range(k)
         ]
         found: list[list[tuple[float, Any]]] = []
         begins = (tokens.lengths.cumsum(0) - tokens.lengths).tolist()
-        for b, (begin, own) in enumerate(zip(begins, values.tolist(), strict=True)):
+        for b, (begin, ranked) in enumerate(zip(begins, values.tolist(), strict=True)):
             end = begin + len(sentences[b])
             trees = [Tree(tuple(heads[begin:end]), tuple(names[begin:end])) for heads, names in ranks]
             if self.task.probabilities:
                 trees = [tree._replace(probabilities=_at_heads(marginals[b], tree.heads)) for tree in trees]
-            found.append([(score, tree) for score, tree in zip(own, trees, strict=True) if score > -torch.inf])
+            found.append([(score, tree) for score, tree in zip(ranked, trees, strict=True) if score > -torch.inf])
         return found
 
     def _related(self, weights: Tensor, tokens: Tokens, heads: Tensor) -> tuple[list[int], list[str]]:
@@ -250,7 +250,7 @@ class Parsing(Task):
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
         """The parser with the relations and parts of speech of the examples."""
         trees = [sentence.tree for sentence in examples if sentence.tree is not None]
-        known = [own for tree in trees for own in zip(tree.heads, tree.relations, strict=True) if own[0] >= 0]
+        known = [pair for tree in trees for pair in zip(tree.heads, tree.relations, strict=True) if pair[0] >= 0]
         names = {shortened(name, self.subtypes) for _, name in known}
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
         roots = [(tree.heads.count(0), tree.heads.count(-1)) for tree in trees]
@@ -269,8 +269,8 @@ def _of_parts(
 
 def _at_heads(marginals: Tensor, heads: Sequence[int]) -> tuple[float, ...]:
     """The probabilities of the heads of words, of those [n + 1, n] of all heads."""
-    own: list[float] = marginals[list(heads), range(len(heads))].tolist()
-    return tuple(own)
+    probabilities: list[float] = marginals[list(heads), range(len(heads))].tolist()
+    return tuple(probabilities)
 
 
 def _from_pairs(pairs: Any) -> Sentence:

@@ -94,17 +94,17 @@ def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: 
         for i, (word, upos, xpos) in enumerate(zip(sentence.words, sentence.upos, sentence.xpos, strict=True), 1)
     ]
     found = zip(tree.heads, tree.relations, tree.probabilities or [None] * len(tree.heads), strict=True)
-    own = [line for line in lines if line.startswith("#")]
-    own += [f"# {comment}" for comment in comments]
-    for line in lines[len(own) - len(comments) :]:
+    written = [line for line in lines if line.startswith("#")]
+    written += [f"# {comment}" for comment in comments]
+    for line in lines[len(written) - len(comments) :]:
         row = cells(line)
         if row[0].isdigit():
             head, relation, probability = next(found)
             row[_HEAD : _HEAD + 3] = [str(head), relation, _UNKNOWN]
             if probability is not None:
                 row[-1] = "|".join([*([row[-1]] if row[-1] != _UNKNOWN else []), f"HeadProb={probability:.4f}"])
-        own.append("\t".join(row))
-    stream.write("\n".join(own) + "\n\n")
+        written.append("\t".join(row))
+    stream.write("\n".join(written) + "\n\n")
 
 
 def known_tree(sentence: Sentence) -> Tree:
@@ -127,13 +127,13 @@ def projectivized(heads: Sequence[int]) -> tuple[int, ...]:
     Reference:
         Nivre and Nilsson (2005), "Pseudo-Projective Dependency Parsing".
     """
-    own = list(heads)
-    while (crossing := _crossing(own)).any():
-        movable = [m for m in np.flatnonzero(crossing).tolist() if own[m] and own[own[m] - 1]]
-        movable = movable or [m for m in np.flatnonzero(crossing).tolist() if own[m]]
-        word = min(movable, key=lambda m: abs(own[m] - m - 1))
-        own[word] = own[own[word] - 1]
-    return tuple(own)
+    lifted = list(heads)
+    while (crossing := _crossing(lifted)).any():
+        movable = [m for m in np.flatnonzero(crossing).tolist() if lifted[m] and lifted[lifted[m] - 1]]
+        movable = movable or [m for m in np.flatnonzero(crossing).tolist() if lifted[m]]
+        word = min(movable, key=lambda m: abs(lifted[m] - m - 1))
+        lifted[word] = lifted[lifted[word] - 1]
+    return tuple(lifted)
 
 
 def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":

@@ -141,8 +141,8 @@ def all_features(tokens: Tokens, heads: Tensor, bits: int, relations: Sequence[s
     is_arc = torch.zeros(int(offsets[-1]), dtype=torch.bool).index_fill_(0, arcs, True)
     first, second, kinds = (torch.zeros(len(is_arc), dtype=torch.int32) for _ in range(3))
     first[is_arc], second[is_arc] = (begins + arc_heads).int(), (begins + modifiers).int()
-    for parts, own in zip((first, second, kinds), _labelled(tokens, heads, len(relations)), strict=True):
-        parts[~is_arc] = own.int()
+    for parts, values in zip((first, second, kinds), _labelled(tokens, heads, len(relations)), strict=True):
+        parts[~is_arc] = values.int()
     return pair_features(tokens, first, second, bits, kinds, relations)
 
 
@@ -189,5 +189,5 @@ def pair_weights(weights: Tensor, tags: Sequence[str], bits: int) -> NDArray[np.
     column = len(RELATIONS) + ARCS.index("hp mp")
     of_head, of_modifier = (_of_role(tokens, "hp mp", role, column) for role in "hm")
     buckets = (of_head[:, None] + of_modifier[1:]) >> np.uint32(32 - bits)
-    own: NDArray[np.float64] = weights.detach().numpy()[buckets.astype(np.int64)]
-    return own
+    table: NDArray[np.float64] = weights.detach().numpy()[buckets.astype(np.int64)]
+    return table

@@ -108,7 +108,7 @@ def _missed(sentence: Sentence, tree: Tree) -> dict[int, int]:
 
 
 def _centers(sentence: Sentence) -> tuple[list[float], float]:
-    """The middle of each word, and the width of all."""
+    """Where the middle of each word is in the drawing, and the width of the drawing."""
     centers, at = [], _SPACE / 2
     for word, tag in zip(sentence.words, sentence.upos, strict=True):
         size = _LETTER * max(len(word), len(tag), 3)

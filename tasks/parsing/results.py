@@ -1,4 +1,4 @@
-"""How well sentences are parsed."""
+"""Attachment scores of dependency trees, of all words and by relation."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Attachments:
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence], trees: Sequence[Tree], subtypes: bool) -> "Attachments":
-        """Those of found trees of labelled sentences; without subtypes, relations count up to a colon.
+        """Counts of found trees of labelled sentences; without subtypes, relations count up to a colon.
 
         Raises:
             ValueError: a sentence without a tree.
@@ -38,12 +38,12 @@ class Attachments:
             gold = known_tree(sentence)
             whole += gold.heads == tree.heads
             found = zip(gold.heads, gold.relations, tree.heads, tree.relations, strict=True)
-            for head, relation, own_head, own_relation in found:
+            for head, relation, found_head, found_relation in found:
                 name = shortened(relation, subtypes)
                 words[name] += 1
-                if head == own_head:
+                if head == found_head:
                     heads[name] += 1
-                    relations[name] += name == shortened(own_relation, subtypes)
+                    relations[name] += name == shortened(found_relation, subtypes)
         return cls(words, heads, relations, (len(sentences), whole))
 
     def as_dict(self, labelled: bool) -> dict[str, float]:
@@ -58,10 +58,10 @@ class Attachments:
         """A row for each relation, the most frequent ones first: shares of right heads, and of right relations too."""
         kinds = (self.heads, self.relations)[: 1 + labelled]
         ranked = sorted(self.words.items(), key=lambda pair: (-pair[1], pair[0]))
-        return [(name, *(f"{own[name] / count:.1%}" for own in kinds), f"{count:,}") for name, count in ranked]
+        return [(name, *(f"{counts[name] / count:.1%}" for counts in kinds), f"{count:,}") for name, count in ranked]
 
     def table(self, labelled: bool) -> str:
-        """All metrics and the rows, as text."""
+        """The metrics and a row for each relation, as text for people."""
         lines = [f"{name:12} {value:8.2%}" for name, value in self.as_dict(labelled).items()]
         rows = [header(labelled), *self.rows(labelled)]
         return "\n".join([*lines, "", *(f"{row[0]:12}" + "".join(f"{cell:>9}" for cell in row[1:]) for row in rows)])
@@ -82,6 +82,6 @@ def wrong_words(sentence: Sentence, tree: Tree, labelled: bool, subtypes: bool) 
     gold = known_tree(sentence)
     pairs = zip(gold.heads, gold.relations, tree.heads, tree.relations, strict=True)
     return sum(
-        head != own or (labelled and shortened(relation, subtypes) != shortened(other, subtypes))
-        for head, relation, own, other in pairs
+        head != found_head or (labelled and shortened(relation, subtypes) != shortened(found_relation, subtypes))
+        for head, relation, found_head, found_relation in pairs
     )

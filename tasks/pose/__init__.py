@@ -46,11 +46,11 @@ class FittedPose(FittedTask):
         With partial labels, also those of people some of whose joints are known.
         """
         names, is_partial = self.skeleton.names, self.task.hidden == "partial"
-        people = [own for own in examples if known_joints(own)] if is_partial else complete(examples, names)
+        people = [person for person in examples if known_joints(person)] if is_partial else complete(examples, names)
         pairs = zip(people, self._cells(people), strict=True)
         data = [(torch.from_numpy(cells.features), self._labels(person, cells)) for person, cells in pairs]
         known = [torch.tensor([name in person.joints for name in names]) for person in people]
-        if all(bool(own.all()) for own in known):
+        if all(bool(visible.all()) for visible in known):
             return PoseProblem.of(self._module(), data)
         return PoseProblem.of_hidden(self._module(), data, known)
 

@@ -17,7 +17,7 @@ from structsmooth.tasks.images import File, images_of, opened, read_image
 Point = tuple[float, float]
 """x and y in pixels from the upper left corner of the image: the first pixel is from 0 to 1."""
 Joints = Mapping[str, Point]
-"""Where the joints are that are known."""
+"""The places x and y of the joints of a person that are known, in pixels, by name."""
 
 _TABLE = "joints.csv"
 _COLUMNS = ("file", "joint", "x", "y")
@@ -100,10 +100,10 @@ def _of_table(root: File, images: Mapping[str, File]) -> dict[str, dict[str, Poi
         place = f"{table}:{line}"
         if file not in stems:
             raise ValueError(f"{place}: there is no image {file}")
-        own = joints.setdefault(stems[file], {})
-        if joint in own:
+        points = joints.setdefault(stems[file], {})
+        if joint in points:
             raise ValueError(f"{place}: {file} has the joint {joint} twice")
-        own[joint] = point
+        points[joint] = point
     return joints
 
 

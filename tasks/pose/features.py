@@ -14,7 +14,7 @@ from structsmooth.tasks.images import cv2
 
 BINS = 9
 FEATURES = BINS + 4 + 1
-"""Of a cell: orientations, contrasts to the four blocks around it, and whether it is outside the image."""
+"""Features of a cell: orientations, contrasts to the four blocks around it, whether it is outside the image."""
 
 
 @dataclass(frozen=True, eq=False)

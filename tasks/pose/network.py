@@ -14,7 +14,7 @@ from structsmooth.models.backbones import SqueezeNetFire9
 from structsmooth.tasks.images import cv2
 
 NETWORK_FEATURES = 512 + 1
-"""Of a cell: channels of the network, and whether it is outside the image."""
+"""Features of a cell: channels of the network, and whether it is outside the image."""
 
 # Layers up to the module whose maps are used, and how much images are enlarged for it: its cells are of 8 pixels.
 _LAYERS, _ENLARGED = 11, 2

@@ -43,14 +43,14 @@ class PoseProblem(LinearModuleProblem):
             known: which joints of each image are not hidden, bool [N].
         """
         whole, agreeing = [], []
-        for (x, (y, costs)), own in zip(data, known, strict=True):
-            whole.append((x, (y, torch.where(own[:, None, None], costs, 0.0))))
+        for (x, (y, costs)), visible in zip(data, known, strict=True):
+            whole.append((x, (y, torch.where(visible[:, None, None], costs, 0.0))))
             elsewhere = torch.full_like(costs, -torch.inf).flatten(1).scatter(1, y.unsqueeze(1), 0.0).view_as(costs)
-            agreeing.append((x, (y, torch.where(own[:, None, None], elsewhere, 0.0))))
+            agreeing.append((x, (y, torch.where(visible[:, None, None], elsewhere, 0.0))))
         return DifferenceProblem(cls.of(module, whole), cls.of(module, agreeing))
 
-    def own_feature_map(self) -> FeatureMap:
-        """By products with filters."""
+    def make_feature_map(self) -> FeatureMap:
+        """The map from weights to scores, by products of features with filters."""
         return _FilterMap(self)
 
     def oracle(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
@@ -68,7 +68,7 @@ class PoseProblem(LinearModuleProblem):
         return unary, deformation[0]
 
     def affine_batch(self, indices: Tensor) -> AffineBatch:
-        """Some of the images, which may have different sizes."""
+        """A pass over some of the images, which may have different sizes."""
         return _Image(self, indices) if len(indices) == 1 else BlockBatch(self, indices)
 
 
@@ -76,17 +76,17 @@ class _Image(BlockBatch):
     """A single image, whose statistics a full pass can keep."""
 
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
-        """One oracle call; statistics [1, ...]."""
+        """The answer of one oracle call, whose statistics are a batch of one."""
         answer = super().oracle(w, smoother, importances)
         return replace(answer, statistics=[m.unsqueeze(0) for m in answer.statistics], by_example=True)
 
     def adjoint(self, statistics: Sequence[Tensor]) -> Tensor:
-        """Bᵀm: [dim]."""
+        """Bᵀm, the adjoint of the map from weights to scores: [dim]."""
         return super().adjoint([m.squeeze(0) for m in statistics])
 
 
 class _FilterMap(VectorMap):
-    """From filters and springs to the potentials of poses, and back. The strips of the last image stay."""
+    """The map from filters and springs to the potentials of poses, which keeps the strips of the last image."""
 
     def __init__(self, problem: PoseProblem) -> None:
         self.problem, self.module = problem, problem.module

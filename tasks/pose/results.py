@@ -1,4 +1,4 @@
-"""How well joints and limbs are found."""
+"""Metrics of poses: shares of joints and limbs that are found, and distances."""
 
 import math
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ def measures(
     """
     errors = [_errors(person, pose) for person, pose in zip(people, poses, strict=True)]
     sizes = [person_size(person.joints, torso) for person in people]
-    relative = [error / size for own, size in zip(errors, sizes, strict=True) for error in own.values()]
+    relative = [error / size for distances, size in zip(errors, sizes, strict=True) for error in distances.values()]
     found = {name: _share([error <= limit for error in relative]) for name, limit in _LIMITS.items()}
-    correct = [_is_found(p, own, limb) for p, own in zip(people, errors, strict=True) for limb in limbs]
+    correct = [_is_found(p, distances, limb) for p, distances in zip(people, errors, strict=True) for limb in limbs]
     pcp = _share([found for found in correct if found is not None])
     return found | {"pcp": pcp, "error": float(np.mean([error for error in relative if error < math.inf]))}
 

@@ -73,16 +73,16 @@ class PoseScore(ScoreModule):
             deformation: [N, 4].
             strips: of the image.
         """
-        own, rows = unary.flatten(2)[0], strips[0].flatten(0, 1)
-        positions = own.any(0).nonzero()
+        joints, rows = unary.flatten(2)[0], strips[0].flatten(0, 1)
+        positions = joints.any(0).nonzero()
         of_windows = positions + strips.shape[2] * torch.arange(self.window)
         windows = rows.index_select(0, of_windows.flatten()).view(-1, self.window * rows.shape[1])
-        filters = own.index_select(1, positions[:, 0]) @ windows
+        filters = joints.index_select(1, positions[:, 0]) @ windows
         filters = filters.view(-1, self.window, self.window, self.features).movedim(3, 1)  # as numbers are in strips
         return torch.cat([filters.flatten(), (_WEIGHT * deformation[1:] / self.scales).flatten()])
 
     def bounds(self) -> Bounds:
-        """Of the weights: squares have a weight of 0.01 or more."""
+        """Bounds of the weights: squares have a weight of 0.01 or more."""
         lower = torch.full_like(self.springs, -torch.inf)
         lower[:, 1::2] = _LEAST_SQUARE
         lower = torch.cat([torch.full_like(self.filters, -torch.inf).flatten(), lower.flatten()]).detach()

@@ -17,8 +17,8 @@ _CELL = 15
 def spring_table(skeleton: Skeleton, springs: Tensor) -> Table:
     """The weights [N − 1, 4] of the displacements of each joint from the one that it hangs on."""
     rows = [
-        (*limb, *(f"{weight:+.3g}" for weight in own))
-        for limb, own in zip(skeleton.limbs, springs.tolist(), strict=True)
+        (*limb, *(f"{weight:+.3g}" for weight in weights))
+        for limb, weights in zip(skeleton.limbs, springs.tolist(), strict=True)
     ]
     caption = "Springs: what displacements from the mean cost, in standard deviations"
     return Table(caption, ("joint", "hangs on", "dx", "dx²", "dy", "dy²"), rows)
@@ -34,7 +34,7 @@ def filter_pictures(names: Sequence[str], filters: Tensor, window: int) -> Drawi
     shown = np.take_along_axis(strokes, np.abs(strokes).argmax(1, keepdims=True), 1)[:, 0]
     side = window * _CELL
     colours = diverging(shown.swapaxes(2, 3).reshape(-1, side, side), float(np.abs(weights).max()))
-    figures = [(name, enlarged(own, f"filter of {name}", 2)) for name, own in zip(names, colours, strict=True)]
+    figures = [(name, enlarged(tints, f"filter of {name}", 2)) for name, tints in zip(names, colours, strict=True)]
     caption = "Filters of joints: edges in blue speak for the joint, those in orange against it"
     return Drawing(caption, views(*figures, kind="letters"))
 

@@ -50,9 +50,9 @@ class Skeleton:
         """
         displacements = places[:, :, None] - places[:, None]  # of the first from the second
         parents = spanning_parents(-displacements.var(0).sum(2))
-        own = displacements[:, np.arange(len(names)), parents]  # of the root from the last joint
-        own[:, 0] = 0
-        anchors, scales = own.mean(0), own.std(0).clip(_LEAST_SCALE)
+        offsets = displacements[:, np.arange(len(names)), parents]  # of the root from the last joint
+        offsets[:, 0] = 0
+        anchors, scales = offsets.mean(0), offsets.std(0).clip(_LEAST_SCALE)
         return cls(tuple(names), tuple(parents), *(tuple(map(tuple, table.tolist())) for table in (anchors, scales)))
 
     @property

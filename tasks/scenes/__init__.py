@@ -50,15 +50,15 @@ class FittedScenes(FittedTask):
         """
         labelled_graphs = []
         regions = self.unaries.regions(examples)
-        for scene, own, levels in zip(examples, regions, self.unaries.of_training(examples), strict=True):
-            whole = graphs.SceneGraph.of(own, levels, self.task.graph)
+        for scene, parts, levels in zip(examples, regions, self.unaries.of_training(examples), strict=True):
+            whole = graphs.SceneGraph.of(parts, levels, self.task.graph)
             nodes = len(whole.types)
-            counts = np.concatenate(class_counts(scene, own, len(self.classes)))[:nodes]
-            sizes = np.concatenate([own.fine.sizes, own.coarse.sizes])[:nodes]
+            counts = np.concatenate(class_counts(scene, parts, len(self.classes)))[:nodes]
+            sizes = np.concatenate([parts.fine.sizes, parts.coarse.sizes])[:nodes]
             labelled = counts.sum(1)
             kept = torch.from_numpy((labelled > 0) & (labelled >= _LABELLED * sizes))
             if kept.any():
-                labels, costs = torch.from_numpy(counts.argmax(1)), torch.from_numpy(labelled / own.fine.sizes.mean())
+                labels, costs = torch.from_numpy(counts.argmax(1)), torch.from_numpy(labelled / parts.fine.sizes.mean())
                 labelled_graphs.append(graphs.Labelled(whole.induced(kept), labels[kept], costs[kept]))
         if not labelled_graphs:
             raise ValueError("no superpixel has a class: training needs some")
@@ -78,9 +78,9 @@ class FittedScenes(FittedTask):
         predictions: list[list[tuple[float, Labels]]] = [[] for _ in examples]
         for numbers, graph in tracked(list(graphs.batches(whole, weights)), "predicting"):
             found = graphs.ranked(graph, self.task.graph, [len(regions[i].parents) for i in numbers], k)
-            for i, own in zip(numbers, found, strict=True):
+            for i, ranked in zip(numbers, found, strict=True):
                 pixels = regions[i].fine.labels
-                predictions[i] = [(score, labels.numpy().astype(np.uint8)[pixels]) for score, labels in own]
+                predictions[i] = [(score, labels.numpy().astype(np.uint8)[pixels]) for score, labels in ranked]
         return predictions
 
     def measure(self, examples: Sequence[Scene], outputs: Sequence[Labels]) -> tuple[dict[str, float], str]:
@@ -93,7 +93,7 @@ class FittedScenes(FittedTask):
         return {"image": example.name, "classes": self.classes}
 
     def output_to_json(self, output: Labels) -> dict[str, Any]:
-        """Its ``size``, height and width, and ``runs``: class and length of each run of pixels, row by row."""
+        """The ``size`` of a map, height and width, and ``runs``: class and length of each run of pixels, row by row."""
         runs = np.stack(stretches(output), 1).tolist()
         return {"size": list(output.shape), "runs": runs}
 

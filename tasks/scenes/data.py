@@ -68,7 +68,7 @@ def read_scenes(path: str, void: Sequence[str] = ()) -> list[Scene]:
 
 
 def truth(scene: Scene) -> NDArray[np.uint8]:
-    """The labels of a scene that has some."""
+    """The labels of the pixels of a scene; an error if they are not known."""
     return known(scene.labels, f"{scene.name} has no labels", " for every image in labels/")
 
 

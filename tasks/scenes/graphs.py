@@ -60,10 +60,10 @@ class SceneGraph:
         """The graph of an image; coarse superpixels are nodes if it has stars."""
         fine, mean = regions.fine, regions.fine.sizes.mean()
         stars, count = graph in ("stars", "both"), len(fine.sizes)
-        own, above = (torch.log1p(log_p.double().exp() / _DOUBT) for log_p in levels)
-        x = torch.cat([own, above[torch.from_numpy(regions.parents)]], 1)
+        fine_x, coarse_x = (torch.log1p(log_p.double().exp() / _DOUBT) for log_p in levels)
+        x = torch.cat([fine_x, coarse_x[torch.from_numpy(regions.parents)]], 1)
         if stars:
-            x = torch.cat([x, torch.nn.functional.pad(above, (above.shape[1], 0))])
+            x = torch.cat([x, torch.nn.functional.pad(coarse_x, (coarse_x.shape[1], 0))])
         edges, features = [np.zeros((0, 2), np.int64)], [np.zeros((0, EDGE_FEATURES))]
         if graph in ("adjacency", "both"):
             fading = np.exp(-np.array((0.0, *_FADING)) * regions.contrasts[:, None])
@@ -154,8 +154,8 @@ def batches(graphs: Sequence[SceneGraph], weights: Tensor) -> Iterator[tuple[lis
     unary, pairwise = split_weights(weights, graphs[0].features.shape[1] // 2)
     order = sorted(range(len(graphs)), key=lambda i: (len(graphs[i].edges), len(graphs[i].types)))
     for begin in range(0, len(order), _BATCH):
-        own = order[begin : begin + _BATCH]
-        yield own, _bound([graphs[i] for i in own], unary, pairwise)
+        numbers = order[begin : begin + _BATCH]
+        yield numbers, _bound([graphs[i] for i in numbers], unary, pairwise)
 
 
 def decoded(graph: FactorGraph, kind: Graph) -> tuple[Tensor, Tensor]:
@@ -182,7 +182,7 @@ def ranked(graph: FactorGraph, kind: Graph, fine: Sequence[int], k: int) -> list
     while True:
         scores, y = _listed(graph, asked)
         found = [_distinct(*one)[:k] for one in zip(scores, y, fine, strict=True)]
-        if asked >= _MOST_LABELINGS or all(len(own) == k for own in found):
+        if asked >= _MOST_LABELINGS or all(len(labelings) == k for labelings in found):
             return found
         asked *= 4
 

@@ -49,7 +49,7 @@ def out_of_fold(x: Tensor, counts: Tensor, groups: Tensor, folds: int, strength:
     """
     result = torch.zeros_like(counts, dtype=x.dtype)
     for fold in range(folds):
-        own = groups % folds == fold
-        weights = fit_logistic(x[~own], counts[~own], strength, iterations)
-        result[own] = log_probabilities(weights, x[own])
+        held_out = groups % folds == fold
+        weights = fit_logistic(x[~held_out], counts[~held_out], strength, iterations)
+        result[held_out] = log_probabilities(weights, x[held_out])
     return result

@@ -20,9 +20,9 @@ _VOID = (0, 0, 0)
 def confusion(truth: Sequence[Labels], found: Sequence[Labels], classes: int) -> NDArray[np.int64]:
     """Numbers of pixels by true class and by predicted class, [C, C]; void pixels do not count."""
     counts = np.zeros(classes * classes, dtype=np.int64)
-    for own, other in zip(truth, found, strict=True):
-        known = own < classes
-        cells = own[known].astype(np.int64) * classes + other[known]
+    for true, predicted in zip(truth, found, strict=True):
+        known = true < classes
+        cells = true[known].astype(np.int64) * classes + predicted[known]
         counts += np.bincount(cells, minlength=classes * classes)
     return counts.reshape(classes, classes)
 
@@ -86,10 +86,7 @@ def class_blocks(names: Sequence[str], counts: NDArray[np.int64]) -> list[Block]
     shares = (right / np.maximum(true, 1), right / np.maximum(found, 1), _ious(counts))
     rows = [(name, *(f"{share[i]:.1%}" for share in shares), f"{true[i]:,}") for i, name in enumerate(names) if true[i]]
     table = Table("Pixels by class", ("class", "recall", "precision", "IoU", "gold"), rows)
-    return [
-        table,
-        Matrix("Pixels by gold and predicted class", names, names, counts, "gold", "predicted", counts=True),
-    ]
+    return [table, Matrix("Pixels by gold and predicted class", names, names, counts, "gold", "predicted", counts=True)]
 
 
 def palette(count: int) -> NDArray[np.uint8]:
@@ -101,7 +98,7 @@ def palette(count: int) -> NDArray[np.uint8]:
 
 
 def _colours(names: Sequence[str]) -> NDArray[np.uint8]:
-    """Of the classes and of void pixels, BGR: [C + 1, 3]."""
+    """Colours of the classes and of void pixels, BGR: [C + 1, 3]."""
     return np.array([*palette(len(names)), _VOID], dtype=np.uint8)
 
 
@@ -113,7 +110,7 @@ def _tinted(scene: Scene, labels: Labels, names: Sequence[str]) -> NDArray[np.ui
 
 
 def _present(shown: Sequence[Labels], names: Sequence[str]) -> list[int]:
-    """The classes that occur."""
+    """The numbers of the classes that have pixels, true or predicted."""
     return sorted({int(label) for labels in shown for label in np.unique(labels) if label < len(names)})
 
 

@@ -12,8 +12,8 @@ from structsmooth.tasks.scenes.graphs import EDGE_NAMES, Graph, edge_types_of, s
 def weight_blocks(classes: Sequence[str], weights: Tensor, graph: Graph) -> list[Block]:
     """Weights of the probabilities of classes, by level, and of the features of edges in a graph of some kind."""
     unary, pairwise = split_weights(weights.detach(), len(classes))
-    own, above, constant = np.split(unary.numpy(), [len(classes), 2 * len(classes)], 2)
-    alone = np.dstack([[own[0], above[1]], constant])
+    level, above, constant = np.split(unary.numpy(), [len(classes), 2 * len(classes)], 2)
+    alone = np.dstack([[level[0], above[1]], constant])
     columns, axes = [*classes, "constant"], ("scored class", "probable class")
     edge_types = edge_types_of(graph)
     blocks: list[Block] = [

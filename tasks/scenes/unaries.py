@@ -154,7 +154,7 @@ class Maps:
             raise ValueError(f"{path}: expected probabilities {expected}, got shape {pixels.shape}")
         regions = Regions.of(scene.image, self._side)
         means = (
-            np.stack([np.bincount(parts.labels.ravel(), own.ravel()) for own in np.moveaxis(pixels, 2, 0)], 1)
+            np.stack([np.bincount(parts.labels.ravel(), plane.ravel()) for plane in np.moveaxis(pixels, 2, 0)], 1)
             / parts.sizes[:, None]
             for parts in (regions.fine, regions.coarse)
         )
@@ -188,11 +188,11 @@ def encoder(vocabulary: Vocabulary, side: int) -> PerScene[Encoded]:
 
 
 def _levels(scenes: Sequence[Scene], encoded: Sequence[Encoded]) -> list[tuple[Tensor, Tensor, list[int]]]:
-    """Of all superpixels of a level: features, counts of classes, and numbers of superpixels by scene."""
+    """For each level, features and counts of classes of all superpixels, and their numbers by scene."""
     classes = len(scenes[0].classes)
     counts = [class_counts(scene, one.regions, classes) for scene, one in zip(scenes, encoded, strict=True)]
     levels = []
     for level, features in enumerate(([one.fine for one in encoded], [one.coarse for one in encoded])):
-        own = np.concatenate([pair[level] for pair in counts])
-        levels.append((torch.cat(features), torch.from_numpy(own).float(), [len(x) for x in features]))
+        numbers = np.concatenate([pair[level] for pair in counts])
+        levels.append((torch.cat(features), torch.from_numpy(numbers).float(), [len(x) for x in features]))
     return levels

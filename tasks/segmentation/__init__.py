@@ -46,9 +46,9 @@ class FittedSegmentation(FittedTask):
     def predict(self, weights: Tensor, examples: Sequence[Picture], k: int = 1) -> Predictions:
         """The k best segmentations of each image with their scores: bool [H, W]."""
         encoded = self._encoded(examples)
-        inputs = (tuple(t.unsqueeze(0) for t in own.x) for own in encoded)
+        inputs = (tuple(t.unsqueeze(0) for t in picture.x) for picture in encoded)
         found = zip(encoded, best_outputs(self._module(), weights, inputs, k), strict=True)
-        return [[(score, y.numpy()[own.parts.labels] == 1) for score, y in ranked] for own, ranked in found]
+        return [[(score, y.numpy()[picture.parts.labels] == 1) for score, y in ranked] for picture, ranked in found]
 
     def measure(self, examples: Sequence[Picture], outputs: Sequence[Mask]) -> tuple[dict[str, float], str]:
         """Intersection over union of the object, and accuracy, in pixels; means over images."""
@@ -62,7 +62,7 @@ class FittedSegmentation(FittedTask):
         return metrics, f"{table}\nimages    {len(ious):6}"
 
     def output_to_json(self, output: Mask) -> dict[str, Any]:
-        """Its ``size``, height and width, and ``runs``: lengths of background and object in turns, row by row."""
+        """The ``size`` [height, width] of a mask, and ``runs``: lengths of background and object in turns, by rows."""
         values, lengths = stretches(output)
         return {"size": list(output.shape), "runs": [0] * bool(values[0]) + lengths.tolist()}
 

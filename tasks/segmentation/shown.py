@@ -26,12 +26,12 @@ def unary_blocks(vocabulary: Vocabulary, weights: Tensor) -> list[Block]:
     colours, _, places = np.split(values[1:].reshape(len(_ORDERS), -1), np.cumsum(sizes), 1)
     rgb = cv2.cvtColor(vocabulary.colours[None], cv2.COLOR_LAB2RGB)[0]
     rows = [
-        (name, _swatches(rgb, own, +1), _swatches(rgb, own, -1)) for name, own in zip(_ORDERS, colours, strict=True)
+        (name, _swatches(rgb, row, +1), _swatches(rgb, row, -1)) for name, row in zip(_ORDERS, colours, strict=True)
     ]
     caption = f"Colours with the largest weights, besides the constant of {values[0]:+.3g}"
     tinted = diverging(places.reshape(-1, GRID, GRID), float(np.abs(places).max()))
     pairs = zip(_ORDERS, tinted, strict=True)
-    pictures = [(name, enlarged(own, f"weights of places, {name}", _CELL)) for name, own in pairs]
+    pictures = [(name, enlarged(tints, f"weights of places, {name}", _CELL)) for name, tints in pairs]
     return [
         Table(caption, ("histogram", "for the object", "for the background"), rows),
         Drawing("Weights of places: blue speaks for the object, orange for the background", views(*pictures)),

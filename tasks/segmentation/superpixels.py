@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from structsmooth.tasks.images import cv2
 
 Image = NDArray[np.uint8]
-"""BGR, [H, W, 3]."""
+"""The pixels of an image, BGR: uint8 [H, W, 3]."""
 
 # Side of a superpixel in pixels, compactness and smallest size of SLIC, and its iterations.
 _SIDE, _RULER, _LEAST_PERCENT, _ITERATIONS = 12, 20.0, 25, 10

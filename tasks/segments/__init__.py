@@ -55,7 +55,8 @@ class FittedSegments(FittedTask):
         """
         found, linear = [self._resampled(series) for series in examples], self.task.layers == 1
         if self.task.unmarked == "partial" and any(series.unmarked for series in found):
-            partial = [(self._part(own, (0, len(own.signal))), self._known(own)) for own in found if own.marked]
+            marked = [series for series in found if series.marked]
+            partial = [(self._part(series, (0, len(series.signal))), self._known(series)) for series in marked]
             of_linear = LinearModuleProblem.of_partial_labels
             return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
         labels = self.grammar.starts if self.task.has_durations else self.grammar.states
@@ -138,10 +139,10 @@ class FittedSegments(FittedTask):
     @property
     def dim(self) -> int:
         """Weights of convolutions, pairs of states and durations."""
-        own, states = self.task, self.grammar.size
-        sizes = [self.channels, *[own.hidden] * (own.layers - 1), states]
-        convolutions = sum((own.width * before + 1) * after for before, after in pairwise(sizes))
-        return convolutions + states**2 + own.has_durations * self.longest * len(self.grammar.labels)
+        task, states = self.task, self.grammar.size
+        sizes = [self.channels, *[task.hidden] * (task.layers - 1), states]
+        convolutions = sum((task.width * before + 1) * after for before, after in pairwise(sizes))
+        return convolutions + states**2 + task.has_durations * self.longest * len(self.grammar.labels)
 
     def module(self) -> SegmentScore:
         """The score module with its first weights."""
@@ -191,8 +192,8 @@ class FittedSegments(FittedTask):
         found: dict[tuple[Segment, ...], float] = {}
         for score, y in zip(values[0].tolist(), outputs[0].tolist(), strict=True):
             if score > -torch.inf and len(found) < k:
-                own = self.grammar.segments(y, not self.task.has_durations)
-                segments = tuple(Segment(start * step, min(stop * step, length), label) for start, stop, label in own)
+                spans = self.grammar.segments(y, not self.task.has_durations)
+                segments = tuple(Segment(start * step, min(stop * step, length), label) for start, stop, label in spans)
                 found.setdefault(segments, score)
         return [(score, segments) for segments, score in found.items()]
 
@@ -270,7 +271,7 @@ class Segments(Task):
 
     def fit(self, examples: Sequence[Series]) -> FittedSegments:
         """The segmenter, with labels, their order and the longest duration."""
-        series = [resampled(own, self.step) for own in examples]
+        series = [resampled(example, self.step) for example in examples]
         grammar = Grammar.of(series, self.any_order)
         return FittedSegments(self, grammar, series[0].signal.shape[1], longest(series))
 
@@ -278,7 +279,7 @@ class Segments(Task):
 def _collate_partial(examples: list[tuple[Parts, PartialLabels]]) -> tuple[Parts, PartialLabels]:
     """A batch of parts of signals, and their partial labels."""
     parts, labels = zip(*examples, strict=True)
-    y, allowed = (pad_sequence(list(own), True) for own in zip(*labels, strict=True))
+    y, allowed = (pad_sequence(list(rows), True) for rows in zip(*labels, strict=True))
     return batched(parts), PartialLabels(y, allowed)
 
 

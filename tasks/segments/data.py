@@ -4,12 +4,13 @@ import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import csv_rows, load_arrays, numbered, read_lines, select
+from structsmooth.files import csv_rows, numbered, read_lines, select
+from structsmooth.tasks.arrays import Archive
 from structsmooth.tasks.segments.series import Segment, Series
 
 UNKNOWN = "?"
@@ -57,20 +58,17 @@ def read_series(path: str | TextIO, rate: float = 1.0) -> list[Series]:
     return list(numbered(str(source), series, part, "series"))
 
 
-class _Archive:
-    """The arrays of a file of any origin, checked where they are asked for."""
-
-    def __init__(self, path: str) -> None:
-        self.path, self.arrays = path, load_arrays(path)
+class _Archive(Archive):
+    """An archive of arrays with the series of a data set."""
 
     @property
     def is_ludb(self) -> bool:
-        """Whether it has the electrocardiograms of LUDB."""
+        """Whether the archive has the electrocardiograms of LUDB."""
         return {"waves", "leads", "gain", "baseline"} <= self.arrays.keys()
 
     def series(self, rate: float) -> list[Series]:
         """All series, of samples with this rate if the file does not say."""
-        signal = self._numbers("signal", (-1, -1) if self._array("signal").ndim > 1 else (-1,))
+        signal = self.numbers("signal", (-1, -1) if self.array("signal").ndim > 1 else (-1,))
         signal = signal.reshape(len(signal), -1)
         starts = self._starts(len(signal))
         count = len(starts) - 1
@@ -78,15 +76,15 @@ class _Archive:
         if len(names) != count:
             raise ValueError(f"{self.path}: names must be one for each of {count} series, got {len(names)}")
         if "rate" in self.arrays:
-            rate = float(self._numbers("rate", ()))
+            rate = float(self.numbers("rate", ()))
         if not rate > 0:
             raise ValueError(f"{self.path}: rate must be positive, got {rate:g}")
         segments = self._segments(count) if "segments" in self.arrays else None
         unmarked = self._rows("unmarked", 3) if "unmarked" in self.arrays else np.empty((0, 3), dtype=np.int64)
         found = []
         for number, (start, stop) in enumerate(pairwise(starts)):
-            own = unmarked[unmarked[:, 0] == number, 1:].tolist()
-            stretches = tuple(sorted((first, last) for first, last in own))
+            rows = unmarked[unmarked[:, 0] == number, 1:].tolist()
+            stretches = tuple(sorted((first, last) for first, last in rows))
             marks = None if segments is None else tuple(sorted(segments[number]))
             series = Series(names[number], signal[start:stop], rate, marks, stretches)
             _check_marks(series, self.path)
@@ -98,14 +96,14 @@ class _Archive:
 
         Each lead is a series of its own, of one channel in millivolts.
         """
-        signal, names = self._numbers("signal", (-1, -1, -1)), [str(name) for name in self.arrays["leads"]]
-        gain, baseline = (self._numbers(key, (len(signal), signal.shape[2])) for key in ("gain", "baseline"))
+        signal, names = self.numbers("signal", (-1, -1, -1)), [str(name) for name in self.arrays["leads"]]
+        gain, baseline = (self.numbers(key, (len(signal), signal.shape[2])) for key in ("gain", "baseline"))
         waves, found = self._rows("waves", 5), []
         for number in numbered(self.path, range(len(signal)), part, "series"):
             for lead, name in enumerate(names):
-                own = waves[(waves[:, 0] == number) & (waves[:, 1] == lead), 2:].tolist()
-                if own:
-                    marks = tuple(sorted(Segment(first, last + 1, _WAVES[kind - 1]) for first, last, kind in own))
+                rows = waves[(waves[:, 0] == number) & (waves[:, 1] == lead), 2:].tolist()
+                if rows:
+                    marks = tuple(sorted(Segment(first, last + 1, _WAVES[kind - 1]) for first, last, kind in rows))
                     millivolts = (signal[number, :, lead] - baseline[number, lead]) / gain[number, lead]
                     length = len(millivolts)
                     unmarked = tuple(
@@ -120,7 +118,7 @@ class _Archive:
     def _starts(self, samples: int) -> list[int]:
         if "series_start" not in self.arrays:
             return [0, samples]
-        starts = self._integers("series_start", (-1,)).astype(np.int64)
+        starts = self.integers("series_start", (-1,)).astype(np.int64)
         if len(starts) < 2 or starts[0] != 0 or starts[-1] != samples or (np.diff(starts) < 1).any():
             raise ValueError(
                 f"{self.path}: series_start must rise from 0 to the number of samples, {samples}: where each series "
@@ -129,7 +127,7 @@ class _Archive:
         return [int(start) for start in starts]
 
     def _segments(self, count: int) -> list[list[Segment]]:
-        names, found = [str(name) for name in self._array("labels").ravel()], [list[Segment]() for _ in range(count)]
+        names, found = [str(name) for name in self.array("labels").ravel()], [list[Segment]() for _ in range(count)]
         if len({*names} - {"", UNKNOWN}) < len(names):
             raise ValueError(f"{self.path}: labels must be different names, none of them empty or {UNKNOWN}")
         for number, start, stop, label in self._rows("segments", 4).tolist():
@@ -142,30 +140,7 @@ class _Archive:
         return found
 
     def _rows(self, key: str, columns: int) -> NDArray[np.int64]:
-        return self._integers(key, (-1, columns)).astype(np.int64)
-
-    def _integers(self, key: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        array = self._array(key)
-        if array.dtype.kind not in "iu":
-            raise ValueError(f"{self.path}: {key} must be integers, got {array.dtype}")
-        return self._shaped(key, array, shape)
-
-    def _numbers(self, key: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        array = self._array(key)
-        if array.dtype.kind not in "iufb" or not np.isfinite(array).all():
-            raise ValueError(f"{self.path}: {key} must be finite numbers")
-        return self._shaped(key, array.astype(np.float32), shape)
-
-    def _shaped(self, key: str, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array; a size of -1 may be any but 0."""
-        if array.ndim != len(shape) or any(size not in (-1, own) for size, own in zip(shape, array.shape, strict=True)):
-            raise ValueError(f"{self.path}: {key} must have shape {shape}, got {array.shape}")
-        return array
-
-    def _array(self, key: str) -> NDArray[Any]:
-        if key not in self.arrays:
-            raise ValueError(f"{self.path}: no array {key}")
-        return self.arrays[key]
+        return self.integers(key, (-1, columns)).astype(np.int64)
 
 
 def _of_table(place: str, lines: Sequence[str], rate: float) -> list[Series]:

@@ -55,19 +55,19 @@ class Grammar:
         before = [Counter[int]() for _ in labels]
         for series in examples:
             for stretch in series.marked:
-                own = [labels.index(segment.label) for segment in _within(series, stretch)]
-                for earlier, later in pairwise(own):
+                numbers = [labels.index(segment.label) for segment in _within(series, stretch)]
+                for earlier, later in pairwise(numbers):
                     before[later][size + earlier] += 1
-        previous = [max(own, key=lambda state: (own[state], -state)) if own else start for own in before]
+        previous = [max(counts, key=lambda state: (counts[state], -state)) if counts else start for counts in before]
         if any_order:
             every = [[a, b] for a in range(start + 1) for b in range(size)] + [[a, size + a] for a in range(size)]
             return cls(labels, sorted(every), list(range(start + 1)), previous)
         bare = cls(labels, [], [], previous)
         parts = [bare.parts(series, stretch) for series in examples for stretch in series.marked]
-        states = [[state for *_, state in own] for own in parts]
-        pairs = sorted({pair for own in states for pair in pairwise(own)})
-        begins = {own[0] for own, ((begin, *_), *_) in zip(states, parts, strict=True) if begin == 0}
-        first = begins or {state for own in states for state in own}
+        states = [[state for *_, state in stretch] for stretch in parts]
+        pairs = sorted({pair for path in states for pair in pairwise(path)})
+        begins = {path[0] for path, ((begin, *_), *_) in zip(states, parts, strict=True) if begin == 0}
+        first = begins or {state for path in states for state in path}
         return cls(labels, [list(pair) for pair in pairs], sorted(first), previous)
 
     @property

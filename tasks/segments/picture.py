@@ -23,7 +23,7 @@ def draw_series(series: Series, found: Sequence[Segment], labels: Sequence[str],
     heights = [3] * channels + [0.4 * len(rows)]
     figure = Figure(figsize=(12, 1 + 1.6 * channels + 0.4 * len(rows)), layout="constrained")
     *panels, below = figure.subplots(channels + 1, 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
-    names = [*labels, *sorted({s.label for _, own in rows for s in own} - {*labels})]
+    names = [*labels, *sorted({s.label for _, segments in rows for s in segments} - {*labels})]
     colours = {name: hsv_to_rgb((_hue(number) / 360, 0.6, 0.85)) for number, name in enumerate(names)}
     times = np.arange(len(series.signal)) / series.rate
     for panel, channel in zip(panels, series.signal.T, strict=True):
@@ -49,7 +49,7 @@ def series_markup(series: Series, ranked: Sequence[tuple[float, Sequence[Segment
     """The signal over bands of the segments that were found and, if they are known, of the right ones; alternatives."""
     best = ranked[0][1]
     rows = _rows(series, best)
-    names = [*labels, *sorted({s.label for _, own in rows for s in own} - {*labels})]
+    names = [*labels, *sorted({s.label for _, segments in rows for s in segments} - {*labels})]
     numbers = {name: number for number, name in enumerate(names)}
     channels = series.signal.shape[1]
     bottom, scale = channels * _SIGNAL, _WIDTH / len(series.signal)
@@ -85,7 +85,7 @@ def _outline(channel: NDArray[np.float32]) -> list[tuple[float, float]]:
     if len(channel) <= 2 * _WIDTH:
         return [((t + 0.5) * _WIDTH / len(channel), float(y)) for t, y in enumerate(heights)]
     pieces = np.array_split(heights, _WIDTH)
-    return [(x + 0.5, float(y)) for x, own in enumerate(pieces) for y in (own.min(), own.max())]
+    return [(x + 0.5, float(y)) for x, piece in enumerate(pieces) for y in (piece.min(), piece.max())]
 
 
 def _band(segment: Segment, number: int, y: float, height: float, scale: float, opacity: float = 1.0) -> Markup:

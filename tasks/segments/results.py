@@ -1,4 +1,4 @@
-"""How well segments and their boundaries are found."""
+"""Metrics of segments and of their boundaries, by label and of all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from structsmooth.tasks.segments.series import Segment, Series, known_segments
 
 @dataclass
 class Counts:
-    """Things that are there, that were found, and both."""
+    """Numbers of boundaries or segments: those that are there, those that were found, and those that are both."""
 
     gold: int = 0
     found: int = 0
@@ -27,7 +27,7 @@ class Counts:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of both."""
+        """The harmonic mean of precision and recall."""
         return 2 * self.right / (self.gold + self.found) if self.gold + self.found else 1.0
 
     def __add__(self, other: "Counts") -> "Counts":
@@ -60,7 +60,7 @@ class Measures:
             ValueError: series without segments.
         """
         names = {s.label for series in examples for s in known_segments(series)}
-        names |= {s.label for own in outputs for s in own}
+        names |= {s.label for segments in outputs for s in segments}
         measures = cls({name: Counts() for name in sorted(names)}, {name: Counts() for name in sorted(names)})
         for series, found in zip(examples, outputs, strict=True):
             measures._add(series, found, tolerance)
@@ -87,14 +87,14 @@ class Measures:
     def _add(self, series: Series, found: Sequence[Segment], tolerance: float) -> None:
         gold, limit = known_segments(series), tolerance * series.rate
         for name in self.boundaries:
-            true, own = ([s for s in segments if s.label == name] for segments in (gold, found))
-            edges = ([[s.start for s in segments], [s.stop - 1 for s in segments]] for segments in (true, own))
-            for right_edges, own_edges in zip(*edges, strict=True):
-                matched = list(_matched(right_edges, own_edges, limit))
-                counted = sum(_is_marked(series, t) for b, t in enumerate(own_edges) if b not in matched)
+            true, guessed = ([s for s in segments if s.label == name] for segments in (gold, found))
+            edges = ([[s.start for s in segments], [s.stop - 1 for s in segments]] for segments in (true, guessed))
+            for right_edges, found_edges in zip(*edges, strict=True):
+                matched = list(_matched(right_edges, found_edges, limit))
+                counted = sum(_is_marked(series, t) for b, t in enumerate(found_edges) if b not in matched)
                 self.boundaries[name] = self.boundaries[name] + Counts(len(true), len(matched) + counted, len(matched))
-            right = [s for s in own if any(_iou(s, other) > 0.5 for other in true)]
-            counted = sum(_is_marked(series, (s.start + s.stop) // 2) for s in own if s not in right)
+            right = [s for s in guessed if any(_iou(s, other) > 0.5 for other in true)]
+            counted = sum(_is_marked(series, (s.start + s.stop) // 2) for s in guessed if s not in right)
             self.segments[name] = self.segments[name] + Counts(len(true), len(right) + counted, len(right))
         marked = sum(stop - start for start, stop in series.marked)
         self.samples[0] += marked - _wrong_samples(series, found)
@@ -107,10 +107,10 @@ def wrong_boundaries(series: Series, found: Sequence[Segment], tolerance: float)
     return counts.gold + counts.found - 2 * counts.right
 
 
-def _matched(true: Sequence[int], own: Sequence[int], limit: float) -> Iterator[int]:
+def _matched(true: Sequence[int], found: Sequence[int], limit: float) -> Iterator[int]:
     """Numbers of those found that have partners: as many as possible. Both are in order."""
     partner = 0
-    for number, sample in enumerate(own):
+    for number, sample in enumerate(found):
         while partner < len(true) and true[partner] < sample - limit:
             partner += 1
         if partner < len(true) and true[partner] <= sample + limit:
@@ -129,9 +129,9 @@ def _is_marked(series: Series, sample: int) -> bool:
 
 def _wrong_samples(series: Series, found: Sequence[Segment]) -> int:
     """Marked samples whose label was not found."""
-    gold = labels_of(series.segments or (), len(series.signal))
-    own = labels_of(found, len(series.signal))
-    return sum(a != b for start, stop in series.marked for a, b in zip(gold[start:stop], own[start:stop], strict=True))
+    both = (labels_of(segments, len(series.signal)) for segments in (series.segments or (), found))
+    wrong = [gold != label for gold, label in zip(*both, strict=True)]
+    return sum(sum(wrong[start:stop]) for start, stop in series.marked)
 
 
 def labels_of(segments: Sequence[Segment], length: int) -> list[str]:
@@ -145,8 +145,8 @@ def labels_of(segments: Sequence[Segment], length: int) -> list[str]:
 def segment_table(measures: Measures) -> Table:
     """F1 of the boundaries and segments of each label."""
     rows = [
-        (name, *(f"{share:.2%}" for c in (own, measures.segments[name]) for share in (c.precision, c.recall, c.f1)))
-        for name, own in measures.boundaries.items()
+        (name, *(f"{share:.2%}" for c in (counts, measures.segments[name]) for share in (c.precision, c.recall, c.f1)))
+        for name, counts in measures.boundaries.items()
     ]
     header = (
         "label",

@@ -73,4 +73,4 @@ class SegmentScore(ScoreModule):
 def batched(parts: Sequence[Parts]) -> Parts:
     """The parts of several recordings as one batch, padded to the longest signal."""
     signals, lengths, begins = zip(*parts, strict=True)
-    return pad_sequence([own for signal in signals for own in signal], True), torch.cat(lengths), torch.cat(begins)
+    return pad_sequence([piece for signal in signals for piece in signal], True), torch.cat(lengths), torch.cat(begins)

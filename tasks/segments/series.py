@@ -18,7 +18,7 @@ class Segment(NamedTuple):
 
 
 Stretch = tuple[int, int]
-"""Samples from the first number to before the second."""
+"""A stretch of a series: samples from the first number to before the second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Series:
 
     @property
     def marked(self) -> list[Stretch]:
-        """The other stretches."""
+        """The stretches that somebody has marked: those between unmarked ones, in order."""
         edges = [0, *(edge for stretch in self.unmarked for edge in stretch), len(self.signal)]
         return [(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
 
@@ -70,10 +70,10 @@ def resampled(series: Series, step: int) -> Series:
 
     segments, unmarked, free = [], [], 0
     for start, stop, label in series.segments or ():
-        own = Segment(max(scaled(start), free), max(scaled(stop), scaled(start) + 1, free + 1), label)
-        if own.stop <= length:
-            segments.append(own)
-            free = own.stop
+        segment = Segment(max(scaled(start), free), max(scaled(stop), scaled(start) + 1, free + 1), label)
+        if segment.stop <= length:
+            segments.append(segment)
+            free = segment.stop
     for start, stop in series.unmarked:
         first, last = scaled(start), length if stop == len(series.signal) else scaled(stop)
         if first < last:

@@ -32,7 +32,7 @@ class NER(Tagging):
 
     @property
     def templates(self) -> Templates:
-        """The rich or the plain attributes."""
+        """The templates of the rich or of the plain attributes."""
         return RICH if self.rich else PLAIN
 
     @classmethod

@@ -32,7 +32,7 @@ def sentence_markup(
 
     def describe(tags: Tags) -> str:
         numbered = enumerate(zip(words, tags, found, strict=True), 1)
-        changed = [f"{w} (word {number}) → {t}" for number, (w, t, own) in numbered if t != own]
+        changed = [f"{w} (word {number}) → {t}" for number, (w, t, best) in numbered if t != best]
         return ", ".join(changed[:_DIFFERENCES]) + (" …" if len(changed) > _DIFFERENCES else "")
 
     spaced = joined(piece for token in tokens for piece in (token, " "))
@@ -65,8 +65,8 @@ def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) ->
         return []
     numbers = list(names)
     table = []
-    for tag, own in zip(tags, rows[numbers].T, strict=True):
-        values, places = own.topk(min(_ATTRIBUTES, len(numbers)))
+    for tag, weights in zip(tags, rows[numbers].T, strict=True):
+        values, places = weights.topk(min(_ATTRIBUTES, len(numbers)))
         spelled = [
             element("span", element("code", names[numbers[i]]), f" {value:.3g}", class_="chip plain")
             for value, i in zip(values.tolist(), places.tolist(), strict=True)
@@ -78,13 +78,13 @@ def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) ->
 
 def _token(word: str, tag: str, right: str, types: Sequence[str]) -> Markup:
     kind = _type(tag)
-    own = [element("span", word)]
+    parts = [element("span", word)]
     if tag != "O" or right != "O":
-        own.append(element("span", tag, class_="tag"))
+        parts.append(element("span", tag, class_="tag"))
     if tag != right:
-        own.append(element("span", f"gold {right}", class_="gold"))
+        parts.append(element("span", f"gold {right}", class_="gold"))
     style = hue(types.index(kind)) if kind else None
-    return element("span", *own, class_="token" if tag == right else "token wrong", style=style)
+    return element("span", *parts, class_="token" if tag == right else "token wrong", style=style)
 
 
 def _type(tag: str) -> str:

@@ -18,18 +18,13 @@ from structsmooth.markup import Block, Markup
 from structsmooth.problems import Problem, SparseChainProblem
 from structsmooth.sequences import SparseSequences
 from structsmooth.settings import Interval, Positive
-from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, own_share
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, process_share
 from structsmooth.tasks.chains import transition_matrix, write_scores
 from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import scores_table, sentence_markup, tag_confusion, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.encoders import (
-    AttributeEncoder,
-    DictionaryEncoder,
-    HashingEncoder,
-    attribute_counts,
-)
+from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
 from structsmooth.text.forms import Reading
 from structsmooth.text.inputs import Inputs, with_inputs
 from structsmooth.text.json_forms import AnnotatedCorpus
@@ -141,8 +136,8 @@ class FittedTagging(FittedTask):
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
         """How many tokens have each tag, in the scheme of the tagger, that it does not know."""
         task = self.task
-        found, which = tags_of(Corpus.of(examples), self._scheme, self.tags, task.unknown)
-        return Counter(found[i] for i in which.tolist() if found[i] not in (*self.tags, task.unknown))
+        found, numbers = tags_of(Corpus.of(examples), self._scheme, self.tags, task.unknown)
+        return Counter(found[i] for i in numbers.tolist() if found[i] not in (*self.tags, task.unknown))
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file: after the columns that were read, a column for each alternative, the best one first.
@@ -329,7 +324,7 @@ class Tagging(Task):
 
     @property
     def reading(self) -> Reading:
-        """How files are to be read."""
+        """The columns and the encoding of files, where the user has chosen them."""
         return Reading(self.word_column, self.tag_column, self.encoding)
 
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
@@ -339,11 +334,11 @@ class Tagging(Task):
 
     def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
         """The tagger of all sentences, of which each process parses its own alone."""
-        own = processes.run_on_all_ranks(lambda: self.read(path, "train", own_share))
-        return self.fit(own, processes.gathered), own
+        shard = processes.run_on_all_ranks(lambda: self.read(path, "train", process_share))
+        return self.fit(shard, processes.gathered), shard
 
     def fit(
-        self, examples: Sequence[Sentence], gathered: Callable[[Any], list[Any]] = lambda own: [own]
+        self, examples: Sequence[Sentence], gathered: Callable[[Any], list[Any]] = lambda value: [value]
     ) -> FittedTagging:
         """The tagger with the attributes and tags of training sentences.
 
@@ -358,8 +353,8 @@ class Tagging(Task):
             form = forms_of(sorted(found))[0]
             form = DASHED if form is TYPES_ALONE and scheme != "IO" else form
             # O makes sure that every sentence has a well-formed tagging.
-            own = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}
-            found = set().union(*gathered(own))
+            tags = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}
+            found = set().union(*gathered(tags))
         if self.bits:
             encoder: AttributeEncoder = HashingEncoder(self.bits)
         else:

@@ -10,6 +10,6 @@ def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tenso
         raise TypeError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
     if (tensor.dtype, tensor.device.type) != (dtype, "cpu"):
         raise TypeError(f"{name} must be {dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
-    if tensor.dim() != len(shape) or any(size not in (-1, own) for size, own in zip(shape, tensor.shape, strict=True)):
+    if tensor.dim() != len(shape) or any(size not in (-1, got) for size, got in zip(shape, tensor.shape, strict=True)):
         raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
     return tensor.detach().contiguous()

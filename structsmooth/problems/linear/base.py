@@ -111,11 +111,11 @@ class LinearProblem(AffineProblem):
         return vector
 
     def augmented(self, w: Tensor, block: int) -> Parts:
-        """θ_i + ℓ_i."""
+        """The cost-augmented potentials θ_i + ℓ_i of a block."""
         return tuple(p + c for p, c in zip(self.potentials(w, block), self.costs(block), strict=True))
 
     def call(self, potentials: Parts, block: int, smoother: Smoother = Max()) -> OracleOutput:  # noqa: B008 - immutable
-        """The oracle, counted."""
+        """The answer of the oracle of a block, which is counted."""
         self.oracle_calls += 1
         return self.oracle(potentials, block, smoother)
 
@@ -136,7 +136,7 @@ class LinearProblem(AffineProblem):
         return list(accumulate(sizes, initial=0))
 
     def linearize(self, w: Tensor) -> "LinearProblem":
-        """The problem itself."""
+        """The problem itself, whose scores are linear."""
         return self
 
     def best_labels(self, w: Tensor) -> Any:
@@ -164,9 +164,9 @@ class LinearProblem(AffineProblem):
     ) -> FullPass:
         """As in :meth:`Problem.full_pass`, with the expected cost."""
         full = super().full_pass(w, smoother, with_loss=with_loss, with_statistics=with_statistics)
-        return replace(full, expected_cost=self.own_cost(full))
+        return replace(full, expected_cost=self.objective_cost(full))
 
-    def own_cost(self, full: FullPass) -> float | None:
+    def objective_cost(self, full: FullPass) -> float | None:
         """The expected cost of a pass, with the part of the problem's own smoother if the pass has that smoother."""
         if full.smoother != self.smoother or isinstance(self.smoother, Max):
             return full.expected_cost
@@ -202,7 +202,7 @@ class LinearProblem(AffineProblem):
         return statistics
 
     def expected_cost(self, statistics: Tensor) -> float:
-        """(1/n) Σ ⟨ℓ_i, m_i⟩."""
+        """The mean cost of the statistics: (1/n) Σ ⟨ℓ_i, m_i⟩."""
         statistics = self.unpacked(statistics)
         costs = torch.stack(
             [inner(self.costs(block), self.block_statistics(statistics, block)) for block in range(self.blocks)]
@@ -232,8 +232,8 @@ class LinearProblem(AffineProblem):
         """(1/n) ⟨θ_i + ℓ_i, m_i − ν(y_i)⟩ of all blocks: [blocks]. With the block gaps they sum to (1/n) Σ f_i(w)."""
         statistics, margins = self.unpacked(statistics), []
         for block in range(self.blocks):
-            own = self.block_statistics(statistics, block)
-            margins.append(inner(self.augmented(w, block), minus(own, self.label_parts(block))))
+            m = self.block_statistics(statistics, block)
+            margins.append(inner(self.augmented(w, block), minus(m, self.label_parts(block))))
         return self._shared(torch.stack(margins))
 
     @all_reduced(rows)

@@ -55,18 +55,18 @@ class StructureBatch(AffineBatch):
 
     def oracle(self, w: Tensor, smoother: Smoother, importances: Tensor | None = None) -> BatchOutput:
         """One oracle call on each example."""
-        own, has_rows = self._at(w)
+        bound, has_rows = self._at(w)
         # Leaves, so that there is a gradient in the potentials as well.
-        structure = own.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in own.potentials))
+        structure = bound.replace(*(p.detach().requires_grad_() if p.requires_grad else p for p in bound.potentials))
         leaves = [p for p in structure.potentials if p.requires_grad]
         # Scaled costs: the derivative in the scale is their mean under the statistics.
         scale = torch.ones_like(w[0]).requires_grad_()
         costs = self.cost(structure, self.y) if callable(self.cost) else self.cost
         if costs is not None:
-            costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * own for own in costs)
+            costs = scale * costs if isinstance(costs, Tensor) else tuple(scale * part for part in costs)
         if self.offsets is not None:  # they count as costs do, and for the labels too
             structure = structure.replace(
-                *(p + (scale - 1) * own for p, own in zip(structure.potentials, self.offsets, strict=True))
+                *(p + (scale - 1) * offset for p, offset in zip(structure.potentials, self.offsets, strict=True))
             )
         losses, hinges = StructuralHinge(smoother, costs, "none").with_hinge(structure, self.y)
         loss, hinge = times(losses, importances).sum(), None if hinges is None else times(hinges, importances).sum()
@@ -81,22 +81,22 @@ class StructureBatch(AffineBatch):
         return torch.autograd.grad(self.trainable_potentials, self.w, statistics)[0]
 
     def plane(self, statistics: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Here a_i are the constants of the potentials that depend on the weights."""
+        """As in :meth:`AffineBatch.plane`; a_i are the constants of the potentials that depend on the weights."""
         if self.offsets is None:
             return super().plane(statistics)
         if self._trainable is None:
             self._at(self.w)
-        own = [offset for offset, moves in zip(self.offsets, self._moves, strict=True) if moves]
-        return self.adjoint(statistics), pairing(own, statistics).to(self.w)
+        offsets = [offset for offset, moves in zip(self.offsets, self._moves, strict=True) if moves]
+        return self.adjoint(statistics), pairing(offsets, statistics).to(self.w)
 
     def _at(self, w: Tensor) -> tuple[Structure, bool]:
         """The structure under weights, with separate potentials for each example if it has such a form."""
         self.w = w.detach().requires_grad_()
         with torch.enable_grad():
-            own, has_rows = by_example(self.structure(self.w))
-        self._moves = [p.requires_grad for p in own.potentials]
-        self._trainable = [p for p in own.potentials if p.requires_grad]
-        return own, has_rows
+            structure, has_rows = by_example(self.structure(self.w))
+        self._moves = [p.requires_grad for p in structure.potentials]
+        self._trainable = [p for p in structure.potentials if p.requires_grad]
+        return structure, has_rows
 
 
 def offsets_of(structure: Structure) -> Parts | None:

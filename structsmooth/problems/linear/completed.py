@@ -41,11 +41,11 @@ class Completed(ScoreModule):
 
 def completed_collate(collate: Collate, examples: list[Any]) -> tuple[Any, Tensor]:
     """Puts pairs of a pair (x, partial labels) and labels that agree together, by what does it for the inner pairs."""
-    pairs, own = zip(*examples, strict=True)
+    pairs, agreeing = zip(*examples, strict=True)
     x, labels = collate(list(pairs))
     assert isinstance(labels, PartialLabels)
     y = torch.zeros(labels.y.shape, dtype=torch.int64)
-    for row, values in zip(y, own, strict=True):
+    for row, values in zip(y, agreeing, strict=True):
         row[tuple(map(slice, values.shape))] = values
     return (x, labels), y
 

@@ -42,7 +42,7 @@ class DifferenceProblem(DerivedProblem):
         self.agreeing = agreeing
 
     def inferences(self, indices: Tensor) -> int:
-        """Of both problems."""
+        """Number of oracle calls that some examples take, in both problems together."""
         return self.problem.inferences(indices) + self.agreeing.inferences(indices)
 
     def weighted(self, sample_weight: Tensor) -> "DifferenceProblem":

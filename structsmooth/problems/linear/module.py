@@ -125,7 +125,7 @@ class LinearModuleProblem(LinearProblem):
         self.n, self.dim, self.smoother = self.module_problem.n, self.module_problem.dim, smoother
         self.batch_size, self.chunk_size = batch_size, chunk_size
         self.bounds = checked_bounds(bounds, self.start())
-        self.feature_map = self.own_feature_map()
+        self.feature_map = self.make_feature_map()
         self._examples: dict[int, _Example] = {}
         self._plain = torch.zeros(self.n, dtype=torch.bool)  # examples that are known to have no finite constants
         self._check_affine()
@@ -182,7 +182,7 @@ class LinearModuleProblem(LinearProblem):
         labels = agreeing_labels(whole)
         data = [(dataset[i], y) for i, y in enumerate(labels)]
         settings = (None, batch_size, partial(completed_collate, collate), smoother, bounds, chunk_size)
-        return DifferenceProblem(*(cls(Completed(module, cost, own), data, *settings) for own in (False, True)))
+        return DifferenceProblem(*(cls(Completed(module, cost, agree), data, *settings) for agree in (False, True)))
 
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
@@ -268,14 +268,14 @@ class LinearModuleProblem(LinearProblem):
             raise self._fixed_labels()
         problem = copy.copy(self)
         pairs = ((self.dataset[i], y) for i, y in enumerate(labels))
-        problem.dataset = [(x, y if isinstance(own, Tensor) else (y, own[1])) for (x, own), y in pairs]
+        problem.dataset = [(x, y if isinstance(old, Tensor) else (y, old[1])) for (x, old), y in pairs]
         settings = (None, self.batch_size, self.module_problem.collate, self.smoother, self.chunk_size)
         problem.module_problem = ModuleProblem(self.module, problem.dataset, *settings)
-        problem.feature_map, problem.oracle_calls = problem.own_feature_map(), 0
+        problem.feature_map, problem.oracle_calls = problem.make_feature_map(), 0
         problem._examples = {i: example.relabelled(labels[i]) for i, example in self._examples.items()}
         return problem
 
-    def own_feature_map(self) -> FeatureMap:
+    def make_feature_map(self) -> FeatureMap:
         """A map from the weights to the potentials of the examples."""
         return _AutogradFeatures(self)
 
@@ -312,7 +312,7 @@ class LinearModuleProblem(LinearProblem):
         if constants.forbid(parts):
             raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem")
         if constants.offsets is not None:
-            costs = tuple(p + own for p, own in zip(costs, constants.offsets, strict=True))
+            costs = tuple(p + offset for p, offset in zip(costs, constants.offsets, strict=True))
         return _Example(x, y, structure, constants, costs, parts)
 
     def _check_affine(self) -> None:
@@ -364,7 +364,7 @@ class _AutogradFeatures(VectorMap):
             self.scores(torch.zeros_like(self.problem.start()), block)
         assert self.graph is not None
         _, w, potentials = self.graph
-        pairs = [(p, own) for p, own in zip(potentials, m, strict=True) if p.requires_grad]
+        pairs = [(p, weight) for p, weight in zip(potentials, m, strict=True) if p.requires_grad]
         trained, weights = zip(*pairs, strict=True) if pairs else ((), ())
         return torch.autograd.grad(trained, w, weights, retain_graph=True)[0] if pairs else torch.zeros_like(w)
 

@@ -108,7 +108,7 @@ class BatchExponentiatedGradient(DualSolver[BatchExponentiatedGradientState]):
         return checked_hinges_or_likelihood(type(self).__name__, problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BatchExponentiatedGradientState:
-        """Uniform distributions."""
+        """State before the first pass: the uniform distributions."""
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from uniform distributions")

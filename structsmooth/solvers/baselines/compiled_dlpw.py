@@ -49,17 +49,17 @@ def _message(table, side, delta, other, tau, out):
 
 
 @uncounted
-def _star(begin, end, ports, own, tables, delta, k0, tau, messages):
+def _star(begin, end, ports, scores, tables, delta, k0, tau, messages):
     """The best messages of the edges of a node, all else fixed: shares of what they and the node have are equal."""
     for p in range(begin, end):
         c, side = ports[p] // 2, ports[p] % 2
         _message(tables[c], side, delta[k0 + c], 1 - side, tau, messages[p - begin])
-        for s in range(own.shape[0]):
-            own[s] += messages[p - begin, s]
-    for s in range(own.shape[0]):
-        own[s] /= 1 + end - begin  # the scores of the node with the new messages
+        for s in range(scores.shape[0]):
+            scores[s] += messages[p - begin, s]
+    for s in range(scores.shape[0]):
+        scores[s] /= 1 + end - begin  # the scores of the node with the new messages
         for p in range(begin, end):
-            delta[k0 + ports[p] // 2, ports[p] % 2, s] = messages[p - begin, s] - own[s]
+            delta[k0 + ports[p] // 2, ports[p] % 2, s] = messages[p - begin, s] - scores[s]
 
 
 @compiled
@@ -96,20 +96,20 @@ def _node_step(i, chosen, nodes, x, unary, mu, tau, step, amount):
 
 
 @uncounted
-def _edge_step(c, k, i0, table, nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen):
-    """The same for link k, which is edge c in the example with the first node i0, with these potentials."""
+def _edge_step(c, k, i0, table, nodes, edges, f, pair, edge_mu, delta, tau, step, amount, form, chosen):
+    """A step along the statistics of link k, which is edge c of the example with first node i0, as for a node."""
     (first, potts), states = form, table.shape[0]
     a, b, kind = nodes[i0 + edges[c, 0], 2], nodes[i0 + edges[c, 1], 2], edges[c, 2]
     for s in range(states):
         for r in range(states):
             chosen[s * states + r] = table[s, r] - delta[k, 0, s] - delta[k, 1, r]
     _choose(chosen, tau)
-    for j in range(own.shape[1]):
-        own[k, j] *= 1.0 - amount
+    for j in range(edge_mu.shape[1]):
+        edge_mu[k, j] *= 1.0 - amount
     for s in range(states):
         for r in range(states):
             mass, p = chosen[s * states + r], part(s, r, states, pair.shape[2], first)
-            add_pair(k, s, r, amount * mass, own, states, potts)
+            add_pair(k, s, r, amount * mass, edge_mu, states, potts)
             change = step * (mass - (1.0 if s == a and r == b else 0.0))
             if change != 0.0 and p >= 0:
                 for j in range(f.shape[1]):
@@ -123,7 +123,7 @@ def visit_examples(order, done, node_data, edge_data, weights, point, settings, 
     ``settings`` are eta, lambda, n and the temperature; the last array of ``point`` is zeros.
     """
     (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, delta, zeros), (eta, lam, n, tau) = weights, point, settings
+    (unary, pair), (mu, edge_mu, delta, zeros), (eta, lam, n, tau) = weights, point, settings
     states = mu.shape[1]
     chosen, (_, parts) = np.empty(states * states), workspaces(states, pair.shape[2])
     for t, m in enumerate(order):
@@ -145,4 +145,4 @@ def visit_examples(order, done, node_data, edge_data, weights, point, settings, 
             _node_step(i, scores[i - i0], nodes, x, unary, mu, tau, step, amount)
         for c in range(k1 - k0):
             place = (c0 + c, k0 + c, i0)
-            _edge_step(*place, tables[c], nodes, edges, f, pair, own, delta, tau, step, amount, form, chosen)
+            _edge_step(*place, tables[c], nodes, edges, f, pair, edge_mu, delta, tau, step, amount, form, chosen)

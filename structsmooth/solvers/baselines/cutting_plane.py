@@ -106,7 +106,7 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
 
 
 def _optimal_mixture(state: CuttingPlaneState, lam: float) -> Tensor:
-    """Of the planes, in the dual optimum of the model."""
+    """The weights of the planes in the dual optimum of the model: [planes]."""
     mixture = state.mixture.double().cpu().numpy().copy()
     products, costs = (values.double().cpu().numpy() for values in (state.products, state.costs))
     compiled_simplex.minimize(np.ascontiguousarray(products / lam), costs, mixture, _PART, _STEPS)

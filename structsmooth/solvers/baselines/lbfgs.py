@@ -84,7 +84,7 @@ class LBFGS(Solver[LBFGSState]):
             )
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> LBFGSState:
-        """The given weights, and no steps."""
+        """State before the first pass: the given weights, and no steps."""
         return LBFGSState(first_weights(problem, start))
 
     def advance(

@@ -70,15 +70,15 @@ class NSlackCuttingPlane(DualSolver[NSlackCuttingPlaneState]):
         if start is not None and not isinstance(start, NSlackCuttingPlaneState):
             raise TypeError(f"start must be a NSlackCuttingPlaneState, got {type(start).__name__}")
         slots = _FIRST_SLOTS if start is None else start.point.alphas.shape[1]
-        own = BCFW(steps="pairwise", cache=True, capacity=slots).first_state(problem, lam, start, seed)
-        return NSlackCuttingPlaneState(**vars(own.moved(stamps=own.point.stamps.clamp(max=1))))
+        state = BCFW(steps="pairwise", cache=True, capacity=slots).first_state(problem, lam, start, seed)
+        return NSlackCuttingPlaneState(**vars(state.moved(stamps=state.point.stamps.clamp(max=1))))
 
     def advance(
         self, problem: Problem, lam: float, state: NSlackCuttingPlaneState, rng: np.random.Generator, budget: int
     ) -> NSlackCuttingPlaneState:
         """One pass: a plane for each example, and the optimum of the model."""
         linear = self.linear(problem, lam)
-        new = _stepped(linear, lam, _with_room(linear, state), rng, _NEW)
+        new = _stepped(linear, lam, _with_free_slot(linear, state), rng, _NEW)
         new.passes, new.gap = state.passes + 1, float(new.point.gaps.sum())
         for _ in range(_SWEEPS):
             before, new = new, _stepped(linear, lam, new, rng, _HELD)
@@ -111,14 +111,14 @@ def _stepped(
     return valued(replace(state, weights=weights, point=point, cost=cost), problem, lam)
 
 
-def _with_room(problem: LinearProblem, state: NSlackCuttingPlaneState) -> NSlackCuttingPlaneState:
+def _with_free_slot(problem: LinearProblem, state: NSlackCuttingPlaneState) -> NSlackCuttingPlaneState:
     """``state`` with a free slot for another plane of every example."""
     old = state.point
     slots = old.alphas.shape[1]
     if bool(((old.alphas == 0) & (old.stamps == 0)).any(1).all()):
         return state
     outputs, _, _ = problem.label_sets(2 * slots)
-    alphas, stamps = (pad(own, (0, slots)) for own in (old.alphas, old.stamps))
+    alphas, stamps = (pad(tensor, (0, slots)) for tensor in (old.alphas, old.stamps))
     wider = state.moved(outputs=outputs, alphas=alphas, stamps=stamps)
     for block in range(problem.blocks):
         ActiveSet.of(problem, wider.point, block).atoms[:slots] = ActiveSet.of(problem, old, block).atoms
@@ -126,7 +126,7 @@ def _with_room(problem: LinearProblem, state: NSlackCuttingPlaneState) -> NSlack
 
 
 def _rise(before: NSlackCuttingPlaneState, after: NSlackCuttingPlaneState) -> float:
-    """Of the dual."""
+    """How much the dual rose from one state to another."""
     assert before.dual is not None
     assert after.dual is not None
     return after.dual - before.dual

@@ -44,9 +44,9 @@ class Direction:
     away: int | None = None  # slot of v; ``None`` if v is no part of it
 
     @classmethod
-    def between(cls, own: Parts, atom: Parts, augmented: Parts) -> "Direction":
-        """From the statistics of a block to those of an atom."""
-        towards = minus(atom, own)
+    def between(cls, statistics: Parts, atom: Parts, augmented: Parts) -> "Direction":
+        """The direction from the statistics of a block to those of an atom."""
+        towards = minus(atom, statistics)
         return cls(towards, inner(augmented, towards))
 
 
@@ -101,12 +101,12 @@ class ActiveSet:
         score, best = self.scores(augmented, cached).max(0)
         return cached[int(best)] if float(score) >= least else None
 
-    def directions(self, steps: Steps, augmented: Parts, own: Parts, towards: Direction) -> list[Direction]:
+    def directions(self, steps: Steps, augmented: Parts, statistics: Parts, towards: Direction) -> list[Direction]:
         """What a step chooses among, given the Frank-Wolfe direction ``towards`` s − m (Algorithms 3 and 4)."""
         if steps == "fw":
             return [towards]
-        slot, weight, atom = self._worst(augmented, own)
-        away = minus(own, atom)
+        slot, weight, atom = self._worst(augmented, statistics)
+        away = minus(statistics, atom)
         away_gain = inner(augmented, away)
         both = tuple(a + b for a, b in zip(towards.statistics, away, strict=True))
         pairwise = Direction(both, towards.gain + away_gain, weight, away=slot)
@@ -132,17 +132,18 @@ class ActiveSet:
         slot = self._slot(atom)
         self.stamps[slot] = self.stamps.max() + 1
 
-    def _worst(self, augmented: Parts, own: Parts) -> tuple[int, float, Parts]:
+    def _worst(self, augmented: Parts, statistics: Parts) -> tuple[int, float, Parts]:
         """The active atom of the smallest score: slot, weight and statistics; the rest is behind the last slot."""
         slots = self.alpha.nonzero()[:, 0]
         weights = self.alpha[slots]
         scores = self.scores(augmented, self.atoms[slots]).to(weights) if len(slots) else weights
         rest = 1 - float(weights.sum())
-        of_rest = (float(inner(augmented, own)) - float(weights @ scores)) / rest if rest > LEAST_REST else math.inf
+        of_slots = float(weights @ scores)
+        of_rest = (float(inner(augmented, statistics)) - of_slots) / rest if rest > LEAST_REST else math.inf
         if len(slots) == 0 or of_rest < float(scores.min()):
-            for slot, weight in zip(slots.tolist(), weights.tolist(), strict=True):
-                own = tuple(m - weight * part for m, part in zip(own, self.parts(self.atoms[slot]), strict=True))
-            return len(self.alpha), rest, tuple(m / rest for m in own)
+            for atom, weight in zip(self.atoms[slots], weights.tolist(), strict=True):
+                statistics = tuple(m - weight * part for m, part in zip(statistics, self.parts(atom), strict=True))
+            return len(self.alpha), rest, tuple(m / rest for m in statistics)
         slot = int(slots[scores.argmin()])
         return slot, float(self.alpha[slot]), self.parts(self.atoms[slot])
 
@@ -183,5 +184,5 @@ class DualIterate:
 
     def copy(self, statistics: Tensor) -> "DualIterate":
         """A copy that may be changed in place, with these statistics."""
-        own = {name: tensor.clone() for name, tensor in vars(self).items() if name != "statistics"}
-        return DualIterate(**own, statistics=statistics.clone())
+        tensors = {name: tensor.clone() for name, tensor in vars(self).items() if name != "statistics"}
+        return DualIterate(**tensors, statistics=statistics.clone())

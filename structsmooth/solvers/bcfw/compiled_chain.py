@@ -13,11 +13,11 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.chain.compiled_dual import (
     add_gathered,
+    empty_statistics,
     gather,
     gathered,
     mean_score,
     move,
-    room,
     squared_norm,
 )
 from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
@@ -40,8 +40,8 @@ from structsmooth.solvers.bcfw.compiled_active_set import (
     slots_of,
 )
 
-# The queue of an epoch is a counter of the steps that threads have taken [1], or None for one thread, which is compiled
-# apart: it neither counts nor adds atomically.
+# The counter of an epoch has the number of steps that threads have taken [1]. It is None for one thread, which is
+# compiled apart: it neither counts nor adds atomically.
 
 
 @compiled
@@ -56,18 +56,18 @@ def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, tran
 
 
 @inlined
-def _add(queue, count, length, rows, sums, node, edge, factor, transition_scale, out):
-    """:func:`add_gathered`, as the number of threads needs it."""
-    if queue is None:
+def _add(counter, count, length, rows, sums, node, edge, factor, transition_scale, out):
+    """Adds as :func:`add_gathered` does, atomically if several threads make the steps."""
+    if counter is None:
         add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
     else:
         _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out)
 
 
 @inlined
-def _next_step(queue, turn):
+def _next_step(counter, turn):
     """The step that a thread makes when it is its turn."""
-    return turn if queue is None else take(queue, 1)
+    return turn if counter is None else take(counter, 1)
 
 
 @compiled
@@ -96,49 +96,49 @@ def _add_output(y, length, factor, node, edge):
 
 
 @inlined
-def _add_own(own, length, factor, node, edge):
-    """(node, edge) += factor * own statistics."""
+def _add_statistics(statistics, length, factor, node, edge):
+    """(node, edge) += factor * statistics."""
     states = node.shape[1]
     for t in range(length):
         for s in range(states):
-            node[t, s] += factor * own[t, s]
+            node[t, s] += factor * statistics[t, s]
     for p in range(states):
         for s in range(states):
-            edge[p, s] += factor * own[length + p, s]
+            edge[p, s] += factor * statistics[length + p, s]
 
 
 @compiled
-def _add_atom(c, length, own, held, alpha, factor, weight, node, edge):
+def _add_atom(c, length, statistics, held, alpha, factor, weight, node, edge):
     """(node, edge) += factor * atom c, an output that is held or what no slot holds, of that weight."""
     if c < alpha.shape[0]:
         _add_output(held[c], length, factor, node, edge)
         return
-    _add_own(own, length, factor / weight, node, edge)
+    _add_statistics(statistics, length, factor / weight, node, edge)
     for other in range(alpha.shape[0]):
         if alpha[other] > 0.0:
             _add_output(held[other], length, -factor * alpha[other] / weight, node, edge)
 
 
 @compiled
-def _direction(y, length, own, held, alpha, atom, towards, node, edge):
+def _direction(y, length, statistics, held, alpha, atom, towards, node, edge):
     """(node, edge) = s - m, s - a or m - a, with the output s, the statistics m and the atom a = (number, weight)."""
     away, weight = atom
     factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
     for t in range(length):
         for s in range(node.shape[1]):
-            node[t, s] = factor * own[t, s]
+            node[t, s] = factor * statistics[t, s]
     for p in range(edge.shape[0]):
         for s in range(edge.shape[1]):
-            edge[p, s] = factor * own[length + p, s]
+            edge[p, s] = factor * statistics[length + p, s]
     if towards:
         _add_output(y, length, 1.0, node, edge)
     if away != NO_ATOM:
-        _add_atom(away, length, own, held, alpha, -1.0, weight, node, edge)
+        _add_atom(away, length, statistics, held, alpha, -1.0, weight, node, edge)
 
 
 @entry_point
 def frank_wolfe_epoch(
-    order, draws, data, weights, total, packed, changes, gaps, lam, remaining, sets, steps, cache, queue
+    order, draws, data, weights, total, packed, changes, gaps, lam, remaining, sets, steps, cache, counter
 ):
     """Block-coordinate Frank-Wolfe steps (Algorithms 1 to 5), in place; returns the number of oracle calls.
 
@@ -146,7 +146,7 @@ def frank_wolfe_epoch(
     ``order`` has the example of each step; with ``draws``, these choose among its examples by their gaps. ``total``
     becomes the sum of what each step changes, times ``remaining``; without ``remaining`` it stays as it is.
 
-    With a queue, several threads make the steps of one epoch: they add to the same weights, and each takes the next
+    With a counter, several threads make the steps of one epoch: they add to the same weights, and each takes the next
     step that is left. No two of them may have the same example.
     """
     (kind, least), (caching, factor, least_gap) = steps, cache
@@ -155,12 +155,12 @@ def frank_wolfe_epoch(
     node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
     transition, offsets, transition_scale, example_weights = work.transition, data[1], data[4], data[5]
     slots, rows, sums = gathered(data, weights)
-    own = room(work, states)
+    statistics = empty_statistics(work, states)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(sets[1].shape[1]), 0
     end = draws.shape[0] if by_gap else order.shape[0]
     for turn in range(end):
-        step = _next_step(queue, turn)
+        step = _next_step(counter, turn)
         if step >= end:
             break
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
@@ -168,10 +168,10 @@ def frank_wolfe_epoch(
         example_weight = example_weights[i]
         begin, past = rows_of(i, offsets, states)
         first, length = offsets[i], offsets[i + 1] - offsets[i]
-        read_changed(i, begin, past, packed, changes, own)
+        read_changed(i, begin, past, packed, changes, statistics)
         held, alpha, stamps = slots_of(i, first, length, sets)
         potentials(i, data, weights, 1.0, unary, transition)
-        mean = mean_score(transition, length, unary, own)
+        mean = mean_score(transition, length, unary, statistics)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
         if caching and hit != NO_ATOM and example_weight * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = scores[hit] - mean
@@ -182,31 +182,31 @@ def frank_wolfe_epoch(
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
-        own_kind = kind
+        step_kind = kind
         if kind == BEST:
-            own_kind, most = FW, 0.0
+            step_kind, most = FW, 0.0
             for other in (FW, PAIRWISE, AWAY):
                 rise, longest, away, weight, towards = choice(other, gain, mean, alpha, scores, least)
                 if rise > 0.0:
-                    _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
+                    _direction(y, length, statistics, held, alpha, (away, weight), towards, node, edge)
                     count = gather(first, length, data, node, slots, rows, sums)
                     norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
                     reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
                     if reached > most * CLEARLY_MORE:
-                        own_kind, most = other, reached
-        gain, longest, away, weight, towards = choice(own_kind, gain, mean, alpha, scores, least)
+                        step_kind, most = other, reached
+        gain, longest, away, weight, towards = choice(step_kind, gain, mean, alpha, scores, least)
         if gain <= 0.0:
             continue
-        _direction(y, length, own, held, alpha, (away, weight), towards, node, edge)
+        _direction(y, length, statistics, held, alpha, (away, weight), towards, node, edge)
         count = gather(first, length, data, node, slots, rows, sums)
         norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
         curvature = norm2 * example_weight / lam
         size = longest if gain >= longest * curvature else gain / curvature
         change = -size * example_weight / lam
-        _add(queue, count, length, rows, sums, node, edge, change, transition_scale, weights)
+        _add(counter, count, length, rows, sums, node, edge, change, transition_scale, weights)
         if averaged:
-            _add(queue, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
-        move(own, length, size, node, edge)
-        write_changed(i, begin, past, own, changes)
+            _add(counter, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
+        move(statistics, length, size, node, edge)
+        write_changed(i, begin, past, statistics, changes)
         remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
     return calls

@@ -44,18 +44,18 @@ def _held_scores(scores, held, alpha, stamps, found):
 
 
 @compiled
-def _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction):
+def _set_direction(y, length, count, statistics, held, alpha, away, weight, towards, direction):
     """direction = s - m, s - a or m - a, with the output s, the statistics m and the atom a of a number and weight."""
     factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
     for p in range(count):
-        direction[p] = factor * own[p]
+        direction[p] = factor * statistics[p]
     if towards:
         add_output(y, length, 1.0, direction)
     if 0 <= away < alpha.shape[0]:
         add_output(held[away], length, -1.0, direction)
     elif away != NO_ATOM:  # what no slot holds
         for p in range(count):
-            direction[p] -= own[p] / weight
+            direction[p] -= statistics[p] / weight
         for c in range(alpha.shape[0]):
             if alpha[c] > 0.0:
                 add_output(held[c], length, alpha[c] / weight, direction)
@@ -71,7 +71,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     features, (offsets, _, _, _, _, output_offsets, _), example_weights = data[2], data[4], data[5]
     work = workspace(data)
     sums, found = np.zeros(weights.shape[0]), np.zeros(sets[1].shape[1])
-    scores, direction, touched, room, y = work.scores, work.direction, work.touched, work.room, work.y
+    scores, direction, touched, columns, y = work.scores, work.direction, work.touched, work.columns, work.y
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), 0
     for step in range(draws.shape[0] if by_gap else order.shape[0]):
@@ -81,8 +81,8 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         length = output_offsets[i + 1] - first
         held, alpha, stamps = slots_of(i, first, length, sets)
         count = augmented(i, data, weights, 1.0, work)
-        own = statistics[begin : begin + count]
-        mean = mean_score(scores, own, count)
+        m = statistics[begin : begin + count]
+        mean = mean_score(scores, m, count)
         hit = _held_scores(scores, held, alpha, stamps, found)
         if caching and hit != NO_ATOM and example_weight * (found[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = found[hit] - mean
@@ -92,34 +92,34 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
-        own_kind = kind
+        step_kind = kind
         if kind == BEST:
-            own_kind, most = FW, 0.0
+            step_kind, most = FW, 0.0
             for other in (FW, PAIRWISE, AWAY):
                 rise, longest, away, weight, towards = choice(other, gain, mean, alpha, found, least)
                 if rise > 0.0:
-                    _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
+                    _set_direction(y, length, count, m, held, alpha, away, weight, towards, direction)
                     number = touch(work, count)
-                    add_features(features, begin, direction, touched, number, room, sums, 1.0)
-                    norm2 = squared_norm(features, begin, direction, touched, number, room, sums)
-                    clear(features, begin, touched, number, room, sums)
+                    add_features(features, begin, direction, touched, number, columns, sums, 1.0)
+                    norm2 = squared_norm(features, begin, direction, touched, number, columns, sums)
+                    clear(features, begin, touched, number, columns, sums)
                     reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
                     if reached > most * CLEARLY_MORE:
-                        own_kind, most = other, reached
-        gain, longest, away, weight, towards = choice(own_kind, gain, mean, alpha, found, least)
+                        step_kind, most = other, reached
+        gain, longest, away, weight, towards = choice(step_kind, gain, mean, alpha, found, least)
         if gain <= 0.0:
             continue
-        _set_direction(y, length, count, own, held, alpha, away, weight, towards, direction)
+        _set_direction(y, length, count, m, held, alpha, away, weight, towards, direction)
         number = touch(work, count)
-        add_features(features, begin, direction, touched, number, room, sums, 1.0)
-        curvature = squared_norm(features, begin, direction, touched, number, room, sums) * example_weight / lam
+        add_features(features, begin, direction, touched, number, columns, sums, 1.0)
+        curvature = squared_norm(features, begin, direction, touched, number, columns, sums) * example_weight / lam
         size = longest if gain >= longest * curvature else gain / curvature
         change = -size * example_weight / lam
-        add_features(features, begin, direction, touched, number, room, weights, change)
+        add_features(features, begin, direction, touched, number, columns, weights, change)
         if averaged:
-            add_features(features, begin, direction, touched, number, room, total, change * remaining[step])
-        clear(features, begin, touched, number, room, sums)
+            add_features(features, begin, direction, touched, number, columns, total, change * remaining[step])
+        clear(features, begin, touched, number, columns, sums)
         for j in range(number):
-            own[touched[j]] += size * direction[touched[j]]
+            m[touched[j]] += size * direction[touched[j]]
         remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
     return calls

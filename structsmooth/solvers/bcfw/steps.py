@@ -5,7 +5,7 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
-from structsmooth.problems.affine import Parts, inner
+from structsmooth.problems.affine import inner
 from structsmooth.problems.bounds import line_search, step_length
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.solvers.bcfw.active_set import CLEARLY_MORE, ActiveSet, Cache, Direction, DualIterate, Steps
@@ -50,22 +50,26 @@ def epoch(
     total = None if averaging_weights is None else torch.zeros_like(point.weights)
     for step, choice in enumerate(order):
         block = _chosen(choice, point.gaps)
-        own = problem.block_statistics(point.statistics, block)  # m_i; changed in place
+        statistics = problem.block_statistics(point.statistics, block)  # m_i; changed in place
         held = ActiveSet.of(problem, point, block)
         augmented = problem.augmented(problem.within_bounds(point.weights), block)  # θ_i + ℓ_i
 
         # Oracle: an atom s of the cache, if its gap is large enough, or the best of all.
-        atom = None if cache is None else _cached(problem, point, block, held, augmented, own, cache)
+        atom = None
+        if cache is not None:
+            least = max(cache.factor * float(point.gaps[block]), cache.least) / problem.block_weight(block)
+            atom = held.at_least(float(inner(augmented, statistics)) + least, augmented)
         if atom is not None:
-            direction = Direction.between(own, held.parts(atom), augmented)
+            direction = Direction.between(statistics, held.parts(atom), augmented)
         else:
             output = problem.call(augmented, block)
-            atom, direction = output.atom, Direction.between(own, output.statistics, augmented)
+            atom, direction = output.atom, Direction.between(statistics, output.statistics, augmented)
             point.gaps[block] = (direction.gain * problem.block_weight(block)).clamp_min(0.0)
 
         # Direction: s − m, or from or away from the worst atom of the active set; and step, to where the dual is
         # largest on the line. Of several directions, the one whose step raises it most.
-        direction, size = _best(problem, point.weights, held.directions(steps, augmented, own, direction), block, lam)
+        directions = held.directions(steps, augmented, statistics, direction)
+        direction, size = _best(problem, point.weights, directions, block, lam)
 
         # Update of the weights, the statistics and the active set.
         if size > 0:
@@ -75,7 +79,7 @@ def epoch(
                 held.reweight(direction, _checked(atom, problem), size)
             if cache is not None:
                 held.stamp(_checked(atom, problem))
-            for m, d in zip(own, direction.statistics, strict=True):
+            for m, d in zip(statistics, direction.statistics, strict=True):
                 m += size * d
 
         # Average.
@@ -98,14 +102,6 @@ def _chosen(choice: Tensor, gaps: Tensor) -> int:
     return int((sums <= choice * sums[-1]).sum())
 
 
-def _cached(
-    problem: LinearProblem, point: DualIterate, block: int, held: ActiveSet, augmented: Parts, own: Parts, cache: Cache
-) -> Tensor | None:
-    """The best atom of the cache, if its gap is large enough."""
-    least = max(cache.factor * float(point.gaps[block]), cache.least)
-    return held.at_least(float(inner(augmented, own)) + least / problem.block_weight(block), augmented)
-
-
 def _best(
     problem: LinearProblem, v: Tensor, directions: list[Direction], block: int, lam: float
 ) -> tuple[Direction, float]:
@@ -114,8 +110,8 @@ def _best(
         return directions[0], step_size(problem, v, directions[0], block, lam)
     sizes = [step_size(problem, v, direction, block, lam) for direction in directions]
     best, most = 0, 0.0
-    for number, own in enumerate(zip(directions, sizes, strict=True)):
-        rise = _rise(problem, v, *own, block, lam) if own[1] > 0 else 0.0
+    for number, (direction, size) in enumerate(zip(directions, sizes, strict=True)):
+        rise = _rise(problem, v, direction, size, block, lam) if size > 0 else 0.0
         if rise > most * CLEARLY_MORE:
             best, most = number, rise
     return directions[best], sizes[best]

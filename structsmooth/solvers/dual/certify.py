@@ -132,7 +132,7 @@ def certify(
 
 
 def _objective(problem: Problem, weights: Tensor, lam: float) -> float:
-    """F(w)."""
+    """The objective F(w) of a problem at λ."""
     start = problem.start()
     if not isinstance(weights, Tensor):
         raise TypeError(f"weights must be a torch.Tensor, got {type(weights).__name__}")

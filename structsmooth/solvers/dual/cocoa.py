@@ -72,13 +72,13 @@ class CoCoA(BCFW):
                 f"in several processes CoCoA needs partitioned(problem), with the process's own examples, "
                 f"got {type(problem).__name__}"
             )
-        own = problem.own if isinstance(problem, PartitionedProblem) else problem
-        self.linear(own, lam).check_threads(self.threads)
+        local = problem.local if isinstance(problem, PartitionedProblem) else problem
+        self.linear(local, lam).check_threads(self.threads)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         whole = _partitioned(problem)
-        state = super().first_state(whole.own, lam / whole.part, start, seed)
+        state = super().first_state(whole.local, lam / whole.part, start, seed)
         assert isinstance(state, CoCoAState)
         v = processes.summed(state.point.weights)
         state = replace(state.moved(weights=v), weights=whole.within_bounds(v), sigma=float(processes.count()))
@@ -104,7 +104,7 @@ class CoCoA(BCFW):
         before = state.point.weights
         with whole.counted(before):
             # The losses of a process are a mean over its own examples: λ is relative to that.
-            new = self.step_through(self.linear(whole.own, lam), lam / (sigma * whole.part), state, rng)
+            new = self.step_through(self.linear(whole.local, lam), lam / (sigma * whole.part), state, rng)
         # v + Σ u_p, with u_p = (reached - v)/σ′.
         reached, rest = new.point.weights, 1 - processes.count() / sigma
         v = processes.summed(reached) / sigma + rest * before
@@ -117,9 +117,9 @@ class CoCoA(BCFW):
 
     def _of_all(self, state: CoCoAState, whole: PartitionedProblem, lam: float) -> CoCoAState:
         """``state`` with the dual and the metrics of all processes."""
-        own = {"cost": state.cost} | super().metrics(state)
-        values = processes.summed(torch.tensor(list(own.values()), dtype=torch.float64) * whole.part)
-        means = dict(zip(own, values.tolist(), strict=True))
+        local = {"cost": state.cost} | super().metrics(state)
+        values = processes.summed(torch.tensor(list(local.values()), dtype=torch.float64) * whole.part)
+        means = dict(zip(local, values.tolist(), strict=True))
         dual = means.pop("cost") - lam * conjugate(state.point.weights, whole.bounds)
         return replace(state, dual=dual, means=means)
 
@@ -129,9 +129,9 @@ class CoCoA(BCFW):
         return state.means
 
 
-def _next_sigma(own: Tensor, change: Tensor) -> float:
-    """σ′ after a round in which this process changed the weights by u_p, ``own``, and all by Σ u_p, ``change``."""
-    squares = float(processes.summed(own @ own))
+def _next_sigma(local_change: Tensor, change: Tensor) -> float:
+    """σ′ after a round: this process changed the weights by u_p, ``local_change``, all by Σ u_p, ``change``."""
+    squares = float(processes.summed(local_change @ local_change))
     ratio = float(change @ change) / squares if squares > 0 else 1.0
     return min(max(_MARGIN * ratio, 1.0), float(processes.count()))
 

@@ -37,7 +37,7 @@ class ProximalBCFWState(BCFWState):
     distance: float = 0.0  # F(z) less the bound and all block gaps; for the bound D(m) it is (λ/2)‖z − v‖²
 
     def towards_labels(self, ratio: float) -> "ProximalBCFWState":
-        """As for BCFW, with the mixture, too."""
+        """The state for λ times a ratio below 1, as for BCFW; the mixture is scaled, too."""
         mixture = self.mixture and DualPoint(ratio * self.mixture.gradient, ratio * self.mixture.cost)
         scaled = super().towards_labels(ratio)
         return replace(scaled, highest=ratio * self.highest, mixture=mixture, lam=ratio * self.lam)
@@ -139,7 +139,7 @@ class ProximalBCFW(BCFW):
         return new
 
     def averaging(self, begin: int, end: int) -> tuple[Tensor | None, float]:
-        """None of single steps."""
+        """No averages of the iterates after single steps."""
         return None, 0.0
 
     def strength(self, state: ProximalBCFWState, lam: float) -> float:
@@ -148,7 +148,7 @@ class ProximalBCFW(BCFW):
         return math.ldexp(first, -state.halvings)
 
     def metrics(self, state: BCFWState) -> dict[str, float]:
-        """Those of BCFW, with the part of the gap that is no block's in the estimate, and κ."""
+        """The metrics of BCFW, with κ, and with the part of the estimated gap that belongs to no block."""
         metrics = super().metrics(state)
         if metrics and isinstance(state, ProximalBCFWState):
             metrics["estimated_gap"] += state.distance
@@ -175,7 +175,7 @@ def _agree(a: Tensor, b: Tensor) -> bool:
 
 
 def _divisor(lam: float) -> float:
-    """λ, by which v is divided, unless λ = 0."""
+    """The number by which v is divided: λ, or 1 if λ = 0."""
     return lam or 1.0
 
 

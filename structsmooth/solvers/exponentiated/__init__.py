@@ -14,7 +14,7 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive
 from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood, entropy_level
-from structsmooth.solvers.exponentiated import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.exponentiated import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.exponentiated.steps import GibbsIterate, epoch, near_labels
 from structsmooth.solvers.state import State
 
@@ -85,7 +85,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         return checked_hinges_or_likelihood(type(self).__name__, problem, lam)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ExponentiatedGradientState:
-        """Distributions near the labels."""
+        """State before the first pass: Gibbs distributions near the labels."""
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start near the labels")

@@ -50,12 +50,12 @@ def gibbs_pass(data, logs, statistics, log_partitions):
     work = workspace(data, states, ())
     for i in range(log_partitions.shape[0]):
         _, length, log = block(i, data, logs)
-        _, _, own = block(i, data, statistics)
+        _, _, m = block(i, data, statistics)
         if forbidden.shape[0] > 0:
             add_forbidden(forbidden, length, log)
         log_partitions[i] = _gibbs(log, length, work)
-        own[:length] = work.node[:length]
-        own[length:] = work.edge[0]
+        m[:length] = work.node[:length]
+        m[length:] = work.edge[0]
 
 
 @compiled
@@ -94,25 +94,25 @@ def _tilt(log, augmented, c, level, size, out):
 
 
 @compiled
-def _change(own, length, log, towards, work):
-    """The statistics in ``work`` become their change from ``own``.
+def _change(before, length, log, towards, work):
+    """The statistics in ``work`` become their change from ``before``.
 
     Returns <towards - log, statistics>, <towards, statistics> and <|towards|, statistics>.
     """
-    node, edge, states = work.node, work.edge[0], own.shape[1]
+    node, edge, states = work.node, work.edge[0], before.shape[1]
     rise, score, scale = 0.0, 0.0, 0.0
     for t in range(length):
         for s in range(states):
             rise += (towards[t, s] - log[t, s]) * node[t, s]
             score += towards[t, s] * node[t, s]
             scale += abs(towards[t, s]) * node[t, s]
-            node[t, s] -= own[t, s]
+            node[t, s] -= before[t, s]
     for p in range(states):
         for s in range(states):
             rise += (towards[length + p, s] - log[length + p, s]) * edge[p, s]
             score += towards[length + p, s] * edge[p, s]
             scale += abs(towards[length + p, s]) * edge[p, s]
-            edge[p, s] -= own[length + p, s]
+            edge[p, s] -= before[length + p, s]
     return rise, score, scale
 
 
@@ -144,14 +144,14 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
     for step in range(order.shape[0]):
         i = order[step]
         example_weight = of_examples[i]
-        first, length, own = block(i, data, statistics)
+        first, length, m = block(i, data, statistics)
         _, _, log = block(i, data, logs)
         size, curvature, log_z = length + states, curvatures[i], log_partitions[i]
         _augmented(i, data, weights, lead, lead_scales[step], augmented)
         while True:
             _tilt(log, augmented, taus[step] * curvature * example_weight / lam, level, size, towards)
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
-            rise, score, scale = _change(own, length, log, towards, work)
+            rise, score, scale = _change(m, length, log, towards, work)
             count = gather(first, length, data, node, slots, rows, sums)
             norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
             if not norm2 > 2 * curvature * (rise - new_z + log_z + rounding * (1.0 + scale)):
@@ -161,13 +161,13 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
         for t in range(length):
             gain -= costs[first + t] * node[t, labels[first + t]]
         if level > 0.0:
-            gain += level * (new_z - score - log_z + _inner(log, own, size))
+            gain += level * (new_z - score - log_z + _inner(log, m, size))
         momentum, change = (taus[step] - 1.0) / lead_scales[step], -example_weight / lam
         add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
         add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
         values[0] += gain * example_weight
         values[1] += momentum * gain * example_weight
-        move(own, length, 1.0, node, edge)
+        move(m, length, 1.0, node, edge)
         log[:] = towards[:size]
         log_partitions[i], curvatures[i] = new_z, shrink * curvature
     return calls

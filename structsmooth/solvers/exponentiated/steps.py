@@ -61,7 +61,7 @@ def epoch(
     level, scales = entropy_level(problem), lead_scales(taus, problem.blocks)
     for block, tau, lead_scale in zip(order.tolist(), taus.tolist(), scales.tolist(), strict=True):
         scale = -problem.block_weight(block) / lam
-        own = problem.block_statistics(point.statistics, block)  # m_i; changed in place, as log-potentials are
+        statistics = problem.block_statistics(point.statistics, block)  # m_i; changed in place, as log-potentials are
         logs = problem.block_statistics(point.log_potentials, block)
         augmented = problem.augmented(problem.within_bounds(point.weights + lead_scale * point.lead), block)
 
@@ -71,7 +71,7 @@ def epoch(
             c = -scale * tau * curvature
             towards = tuple((c * q + a) / (c + level) for q, a in zip(logs, augmented, strict=True))
             response = problem.call(towards, block, Entropy(1.0))
-            change, new_partition = minus(response.statistics, own), float(response.value)
+            change, new_partition = minus(response.statistics, statistics), float(response.value)
             divergence = float(inner(minus(towards, logs), response.statistics)) - new_partition + log_partition
             scores = inner(tuple(map(torch.abs, towards)), response.statistics)
             rounding = rounding_of(point.weights.dtype) * (1 + float(scores))
@@ -84,14 +84,14 @@ def epoch(
         gain = float(inner(problem.costs(block), change))
         if level > 0:
             entropy = new_partition - float(inner(towards, response.statistics))
-            gain += level * (entropy - log_partition + float(inner(logs, own)))
+            gain += level * (entropy - log_partition + float(inner(logs, statistics)))
 
         # Update of both points: what the lead has is x − z over its scale.
         momentum = (tau - 1) / lead_scale
         problem.feature_map.add_adjoint(change, block, scale, point.weights)
         problem.feature_map.add_adjoint(change, block, scale * momentum, point.lead)
         point.values.add_(point.values.new_tensor([gain, momentum * gain]), alpha=problem.block_weight(block))
-        for old, new in ((own, response.statistics), (logs, towards)):
+        for old, new in ((statistics, response.statistics), (logs, towards)):
             for a, b in zip(old, new, strict=True):
                 a.copy_(b)
         point.log_partitions[block], point.curvatures[block] = new_partition, shrink * curvature
@@ -111,9 +111,9 @@ def near_labels(problem: LinearProblem, center: float) -> tuple[Tensor, Tensor, 
     for block in range(problem.blocks):
         first, *rest = problem.label_parts(block)
         logs.append((center * (first > 0).to(first), *map(torch.zeros_like, rest)))
-    responses = [problem.call(own, block, Entropy(1.0)) for block, own in enumerate(logs)]
+    responses = [problem.call(log, block, Entropy(1.0)) for block, log in enumerate(logs)]
     statistics = torch.cat([flat(response.statistics) for response in responses])
-    return torch.cat([flat(own) for own in logs]), statistics, torch.stack([response.value for response in responses])
+    return torch.cat([flat(log) for log in logs]), statistics, torch.stack([response.value for response in responses])
 
 
 def lead_scales(taus: Tensor, blocks: int) -> Tensor:

@@ -33,7 +33,7 @@ class Adam(GradientSolver[AdamState]):
     state_type = AdamState
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> AdamState:
-        """The given weights, no steps made."""
+        """State before the first pass: the given weights, no steps made."""
         zero = torch.zeros_like(weights)
         return AdamState(weights, step_size, mean=zero, mean_square=zero)
 
@@ -60,6 +60,6 @@ class Adam(GradientSolver[AdamState]):
         return replace(state, weights=w, mean=mean, mean_square=mean_square, steps=steps, passes=state.passes + 1)
 
     def restarted(self, state: AdamState) -> AdamState:
-        """Without running means."""
+        """``state`` with running means of zero, from which an exploded pass is tried again."""
         zero = torch.zeros_like(state.weights)
         return replace(state, mean=zero, mean_square=zero, steps=0)

@@ -60,7 +60,7 @@ class CasimirState(SmoothedState):
 
     @property
     def reached(self) -> Tensor:
-        """w_k."""
+        """The iterate w_k, [dim]."""
         return self.iterate
 
 
@@ -123,13 +123,13 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
             raise ValueError("kappa='lam' needs lam > 0")
 
     def estimate_step_size(self, problem: Problem, lam: float, weights: Tensor, seed: int) -> float:
-        """From the Lipschitz constant if it is given, else as for every gradient solver."""
+        """The first step size: by the Lipschitz constant if it is given, else as for every gradient solver."""
         if self.lipschitz is None:
             return super().estimate_step_size(problem, lam, weights, seed)
         return 1 / (self.lipschitz + lam + self._kappa(problem, lam, self.lipschitz))
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> CasimirState:
-        """z_0 = w_0, α_0 and κ."""
+        """State before the first pass: z_0 = w_0, α_0 and κ."""
         lipschitz = self.lipschitz or 1 / step_size
         kappa = self._kappa(problem, lam, lipschitz)
         state = CasimirState(
@@ -162,7 +162,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return new
 
     def with_step_size(self, problem: Problem, lam: float, state: CasimirState, step_size: float) -> CasimirState:
-        """Also a Lipschitz constant in inverse proportion, its κ, and α such that α²(κ + λ) in (27) stays."""
+        """``state`` with a step size, a Lipschitz constant in inverse proportion, its κ, and α²(κ + λ) of (27) kept."""
         change = step_size / state.step_size
         new = replace(state, step_size=step_size, lipschitz=state.lipschitz / change)
         new.kappa = self._kappa(problem, lam, new.lipschitz)
@@ -171,7 +171,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return new
 
     def restarted(self, state: CasimirState) -> CasimirState:
-        """Iterate and prox-center where the inner problem starts."""
+        """``state`` with iterate and prox-center where the inner problem starts."""
         return replace(state, iterate=state.weights, center=state.weights, previous_center=state.weights)
 
     def smoother(self, state: CasimirState) -> Smoother:
@@ -179,7 +179,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return self.smooth(state.mu)
 
     def epoch_objective(self, state: CasimirState, w: Tensor, full: FullPass, lam: float) -> float:
-        """The inner problem F_μ(w) + (κ_k/2)‖w − z_{k-1}‖², likewise."""
+        """The inner problem F_μ(w) + (κ_k/2)‖w − z_{k-1}‖² at ``w``, by the tangent of the smoothed loss."""
         kappa = self.level(state.iteration, state.kappa, lam).kappa
         proximity = float((w - state.previous_center).square_().sum())
         return super().epoch_objective(state, w, full, lam) + kappa / 2 * proximity

@@ -66,7 +66,7 @@ class GradientSolver(Solver[S], Steered[S]):
         """State before the first pass, given a step size."""
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> S:
-        """The given weights, and the first step size."""
+        """State before the first pass: the given weights, and the first step size."""
         weights = first_weights(problem, start)
         step_size = self.learning_rate or self.estimate_step_size(problem, lam, weights, seed)
         return self.begin(problem, lam, weights, step_size)

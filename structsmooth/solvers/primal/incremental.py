@@ -89,7 +89,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     state_type = IncrementalState
 
     def stored(self, weights: Tensor) -> torch.dtype:
-        """Type of the planes."""
+        """The type in which gradients of planes are stored, given weights."""
         dtype: torch.dtype = weights.dtype if self.planes == "weights" else getattr(torch, self.planes)
         return dtype
 
@@ -97,13 +97,13 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         """Number of blocks."""
         return math.ceil(problem.n / self.examples_per_step(problem))
 
-    def own_blocks(self, problem: Problem) -> int:
+    def local_blocks(self, problem: Problem) -> int:
         """Number of blocks whose planes this process has: its share, if processes share passes and all can have one."""
         blocks = self.steps_per_pass(problem)
         return blocks if problem.shard is None or blocks < processes.count() else len(processes.share(blocks))
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> IncrementalState:
-        """The given weights, and what losses and gradients of some blocks give.
+        """State before the first pass: the given weights, and what losses and gradients of some blocks give.
 
         They give the storage of planes; and if η is not given, the η under which a first step takes a linearized loss
         to zero, on average, and the first scales.
@@ -130,7 +130,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         Raises:
             ValueError: planes take too much memory.
         """
-        blocks, dtype = self.own_blocks(problem), self.stored(weights)
+        blocks, dtype = self.local_blocks(problem), self.stored(weights)
         told = [size for size in supports if size]  # a gradient of zero, of a loss of zero, tells nothing
         nonzeros = sum(told) / len(told) if told else problem.dim
         dense = Gradients.memory(blocks, problem.dim, dtype, sparse=False)
@@ -147,14 +147,14 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return is_sparse
 
     def zero_planes(self, problem: Problem, weights: Tensor, sparse: bool) -> Planes:
-        """Planes below all losses."""
+        """Planes of zero, which are below all losses."""
         blocks = self.blocks(problem)
-        gradients = Gradients.zeros(self.own_blocks(problem), weights, self.stored(weights), sparse=sparse)
+        gradients = Gradients.zeros(self.local_blocks(problem), weights, self.stored(weights), sparse=sparse)
         shares = weights.new_tensor([len(block) / problem.n for block in blocks])
         return Planes(gradients, weights.new_zeros(len(blocks)), shares)
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> IncrementalState:
-        """The given weights; planes are zero, and sparse."""
+        """State before the first pass: the given weights, and planes of zero, stored sparsely."""
         planes = self.zero_planes(problem, weights, sparse=True)
         return IncrementalState(weights, step_size, planes=planes, first_step_size=step_size, iterate=weights)
 
@@ -162,11 +162,11 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
     ) -> IncrementalState:
         """Make one pass over the examples in random order."""
-        blocks, own, planes = self.blocks(problem), self.own_blocks(problem), state.planes
-        if (len(planes), len(planes.gradients)) != (len(blocks), own):
+        blocks, local, planes = self.blocks(problem), self.local_blocks(problem), state.planes
+        if (len(planes), len(planes.gradients)) != (len(blocks), local):
             raise ValueError(
                 f"the state has planes of {len(planes.gradients)} of {len(planes)} blocks, but this batch_size and "
-                f"number of processes give {own} of {len(blocks)}"
+                f"number of processes give {local} of {len(blocks)}"
             )
         solved = state.model_gap < _SOLVED * state.seen
         model = _Model(state, lam, least_step=_FORGET if solved and not problem.affine else 0.0)
@@ -194,7 +194,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         return max(state.step_size, min(_GROWTH * state.step_size, most)) if seen < state.seen else state.step_size
 
     def restarted(self, state: IncrementalState) -> IncrementalState:
-        """From the average: the last iterate may be where the explosion began."""
+        """``state`` with the average as iterate: the last iterate may be where the explosion began."""
         return replace(state, iterate=state.weights)
 
     def metrics(self, state: IncrementalState) -> dict[str, float]:

@@ -42,7 +42,7 @@ class Gradients:
 
     @property
     def dtype(self) -> torch.dtype:
-        """How numbers are stored."""
+        """The type in which numbers are stored."""
         return self.values[0].dtype
 
     @property
@@ -65,7 +65,7 @@ class Gradients:
         return Gradients([vector[columns]], [columns.int()], self.dim)
 
     def vector(self, i: int, dtype: torch.dtype) -> Tensor:
-        """g_i, [dim], in some type."""
+        """The vector g_i, [dim], in a type that is given."""
         values = self.values[i].to(dtype)
         return values.new_zeros(self.dim).index_copy_(0, self.columns[i].long(), values) if self.is_sparse else values
 
@@ -132,15 +132,15 @@ class Planes:
         """
         if not self._spread:
             return self.gradients.part(i, other)
-        own = i in self._own
-        row = self.gradients.vector(i - self._own.start, other.dtype) if own else torch.empty_like(other)
+        is_local = i in self._local
+        row = self.gradients.vector(i - self._local.start, other.dtype) if is_local else torch.empty_like(other)
         return self.gradients.alone(processes.from_one(row, processes.owner(i, len(self)))).part(0, other)
 
     def move(self, i: int, where: Where, gradient: Tensor, constant: Tensor) -> None:
         """Give block i another plane, whose gradient has these values at some coordinates, and is zero elsewhere."""
         self.constants[i] = constant
-        if i in self._own:
-            self.gradients.put(i - self._own.start, where, gradient)
+        if i in self._local:
+            self.gradients.put(i - self._local.start, where, gradient)
 
     def mean(self) -> tuple[Tensor, float]:
         """Gradient [dim] and constant of the mean over all examples."""
@@ -151,7 +151,7 @@ class Planes:
         return self._mean(torch.square)
 
     def _mean(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        total = self.gradients.total(self.block_weights[self._own.start : self._own.stop], function)
+        total = self.gradients.total(self.block_weights[self._local.start : self._local.stop], function)
         return processes.summed(total) if self._spread else total
 
     @property
@@ -159,5 +159,5 @@ class Planes:
         return len(self.gradients) < len(self)
 
     @property
-    def _own(self) -> range:
+    def _local(self) -> range:
         return processes.share(len(self)) if self._spread else range(len(self))

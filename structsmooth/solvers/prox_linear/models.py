@@ -34,7 +34,7 @@ class ProxLinearState(GradientState):
     model_gap: float | None = None  # of model k at ŵ_k, where it has been evaluated
 
     def observe(self, full: FullPass, lam: float) -> None:
-        """Learn F(w_k), too."""
+        """Takes F(w_k) from its full pass, too."""
         super().observe(full, lam)
         self.objective = objective(full, lam)
 
@@ -224,7 +224,7 @@ class SmoothedModels:
 
 
 def objective(full: FullPass, lam: float) -> float:
-    """F of an evaluation."""
+    """The objective F at the weights of a full pass."""
     assert full.loss is not None
     return full.loss + lam / 2 * float(full.weights.square().sum())
 

@@ -86,11 +86,11 @@ class ProximalDual:
         if kept != made:
             raise ValueError(f"the state has statistics of {kept} blocks, but this batch_size gives {made}")
         slope, constant = torch.zeros_like(self.center), self.center.new_zeros(())
-        for examples, own in zip(self.examples, blocks.statistics, strict=True):
-            if len(own):
+        for examples, vector in zip(self.examples, blocks.statistics, strict=True):
+            if len(vector):
                 batch = self.problem.affine_batch(examples)
-                own_slope, own_constant = batch.plane(shaped(own, tuple(batch.trainable_potentials)))
-                slope, constant = slope + own_slope, constant + own_constant
+                block_slope, block_constant = batch.plane(shaped(vector, tuple(batch.trainable_potentials)))
+                slope, constant = slope + block_slope, constant + block_constant
         slope, constant = slope / self.problem.n, (constant + blocks.constants.sum()) / self.problem.n
         weights = (self.center / self.step_size - slope) / self.convexity
         value = constant + slope @ weights + self.regularizer(weights)
@@ -107,10 +107,10 @@ class ProximalDual:
             # Oracle.
             answer = self.problem.answer(batch, weights, examples, self.problem.smoother)
             towards = flat(tuple(answer.statistics))
-            own = statistics[i] if len(statistics[i]) else torch.zeros_like(towards)
+            current = statistics[i] if len(statistics[i]) else torch.zeros_like(towards)
 
             # Direction, and the gap between the planes of the block at these weights.
-            slope, constant = batch.plane(shaped(towards - own, tuple(answer.statistics)))
+            slope, constant = batch.plane(shaped(towards - current, tuple(answer.statistics)))
             rise = answer.constant - constants[i]
             gap = (rise + constant + slope @ weights) / self.problem.n
             gap_of_all = gap_of_all + gap
@@ -118,7 +118,7 @@ class ProximalDual:
             # Step, to where the dual is largest on the line.
             curvature = slope @ slope / (self.convexity * self.problem.n**2)
             size = (gap / curvature).nan_to_num(0.0).clamp(0, 1)  # no direction, no step
-            statistics[i] = torch.lerp(own, towards, size)
+            statistics[i] = torch.lerp(current, towards, size)
             constants[i] += size * rise
             weights = weights - size / (self.convexity * self.problem.n) * slope
             value = value + size * (gap - size / 2 * curvature)

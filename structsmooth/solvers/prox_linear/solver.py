@@ -111,13 +111,13 @@ class ProxLinear(GradientSolver[ProxLinearState]):
 
     @property
     def models(self) -> DualModels | SmoothedModels:
-        """How models are minimized."""
+        """What minimizes the models: in the dual, or smoothed, as the inner solver needs it."""
         if isinstance(self.inner, SmoothedSolver):
             return SmoothedModels(replace(self.inner, batch_size=self.batch_size), self.schedule == "adaptive")
         return DualModels(self.blocks)
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> ProxLinearState:
-        """The given weights with their evaluation, η and L_0."""
+        """State before the first pass: the given weights with their evaluation, η and L_0."""
         state = self.begin(problem, lam, first_weights(problem, start), self.learning_rate or 1.0)
         full = self.evaluate(problem, lam, state)
         state.memo, state.objective = PassMemo(full), objective(full, lam)
@@ -129,7 +129,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return state
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> ProxLinearState:
-        """The given weights and η, and for BCFW the labels."""
+        """State at the given weights and η, and for BCFW at the statistics of the labels."""
         labels = BlockStatistics.of_labels(weights, len(self.blocks(problem)))
         lipschitz = self.lipschitz or 0.0
         return ProxLinearState(weights, step_size, blocks=labels, lipschitz=lipschitz, mu=self.models.first_mu)
@@ -160,7 +160,7 @@ class ProxLinear(GradientSolver[ProxLinearState]):
         return new
 
     def with_step_size(self, problem: Problem, lam: float, state: ProxLinearState, step_size: float) -> ProxLinearState:
-        """Also L_0 in inverse proportion: the model, or its solver, may be what went wrong."""
+        """``state`` with another η, and L_0 in inverse proportion: the model, or its solver, may be what went wrong."""
         return replace(state, step_size=step_size, lipschitz=state.lipschitz * state.step_size / step_size)
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:

@@ -14,22 +14,22 @@ from structsmooth.problems.linear.chain.compiled_primal import potentials, smoot
 
 
 @compiled
-def _smoothed_answer(transition, length, own, smoothing_offset, smoothing, work):
+def _smoothed_answer(transition, length, m, smoothing_offset, smoothing, work):
     """One call of a smoothed oracle on the potentials in ``work.unary``; s - m goes to ``work.node`` and ``work.edge``.
 
-    Returns the gap of the own statistics m with their offset, and the offset of the answer s.
+    Returns the gap of the statistics m with their offset, and the offset of the answer s.
     """
     unary, node, edge = work.unary, work.node, work.edge[0]
-    states, mean = unary.shape[1], mean_score(transition, length, unary, own)
+    states, mean = unary.shape[1], mean_score(transition, length, unary, m)
     value, _ = smoothed_max(transition, length, smoothing, work)
     rise, scale = 0.0, smoothing[0] if len(smoothing) == 1 else 1.0  # the exp oracle has divided its potentials
     for t in range(length):
         for s in range(states):
-            node[t, s] -= own[t, s]
+            node[t, s] -= m[t, s]
             rise += scale * unary[t, s] * node[t, s]
     for p in range(states):
         for s in range(states):
-            edge[p, s] -= own[length + p, s]
+            edge[p, s] -= m[length + p, s]
             rise += transition[p, s] * edge[p, s]
     return value - mean - smoothing_offset, value - mean - rise
 
@@ -43,9 +43,9 @@ def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, la
     slots, rows, sums = gathered(data, weights)
     for step in range(order.shape[0]):
         i = order[step]
-        first, length, own = block(i, data, statistics)
+        first, length, m = block(i, data, statistics)
         potentials(i, data, weights, 1.0, work.unary, transition)
-        gain, answered = _smoothed_answer(transition, length, own, smoothing_offset[i], smoothing, work)
+        gain, answered = _smoothed_answer(transition, length, m, smoothing_offset[i], smoothing, work)
         if gain <= 0.0:
             continue
         count = gather(first, length, data, node, slots, rows, sums)
@@ -53,5 +53,5 @@ def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, la
         scale = example_weights[i] / lam
         size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
         add_gathered(count, length, rows, sums, node, edge, -size * scale, transition_scale, weights)
-        move(own, length, size, node, edge)
+        move(m, length, size, node, edge)
         smoothing_offset[i] += size * (answered - smoothing_offset[i])

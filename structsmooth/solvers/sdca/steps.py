@@ -51,15 +51,15 @@ def epoch(
     """
     point = SmoothedIterate(*(tensor.clone() for tensor in vars(point).values()))
     for block in order.tolist():
-        own = problem.block_statistics(point.statistics, block)  # m_i; changed in place
+        statistics = problem.block_statistics(point.statistics, block)  # m_i; changed in place
 
         # Oracle.
         augmented = problem.augmented(point.weights, block)
         response = problem.call(augmented, block, smoother)
 
         # Direction, and gap from the plane of the block to the smoothed loss, both at these weights.
-        direction = minus(response.statistics, own)
-        gain = float(response.value - inner(augmented, own) - point.smoothing_offset[block])
+        direction = minus(response.statistics, statistics)
+        gain = float(response.value - inner(augmented, statistics) - point.smoothing_offset[block])
         if gain <= 0:
             continue
 
@@ -69,7 +69,7 @@ def epoch(
 
         # Update.
         problem.feature_map.add_adjoint(direction, block, -size * scale, point.weights)
-        for m, d in zip(own, direction, strict=True):
+        for m, d in zip(statistics, direction, strict=True):
             m += size * d
         point.smoothing_offset[block].lerp_(response.value - inner(augmented, response.statistics), size)
     return point

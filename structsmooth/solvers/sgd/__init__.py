@@ -12,7 +12,7 @@ from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.sgd import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.sgd import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.sgd.steps import epoch
 from structsmooth.solvers.state import empty
 
@@ -69,7 +69,7 @@ class SGD(GradientSolver[SGDState]):
             raise ValueError('the "strongly-convex" schedule needs lam > 0; use schedule="inverse"')
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SGDState:
-        """The given weights, no steps made."""
+        """State before the first pass: the given weights, no steps made."""
         return SGDState(weights, step_size, iterate=weights)
 
     def advance(self, problem: Problem, lam: float, state: SGDState, rng: np.random.Generator, budget: int) -> SGDState:

@@ -74,16 +74,16 @@ def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, aver
 
 
 @entry_point
-def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, remaining, queue):
+def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, remaining, counter):
     """Steps of :func:`sgd_epoch` that several threads make at the same time, each the next one that is left.
 
-    The weights stay as v, and nothing but ``queue`` [1], the number of steps taken, says which step comes next: step t
+    The weights stay as v, and nothing but ``counter`` [1], the number of steps taken, says what step comes next: step t
     sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
     """
     _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
     for _ in range(order.shape[0]):
-        step = take(queue, 1)
+        step = take(counter, 1)
         if step >= order.shape[0]:
             break
         i = order[step]

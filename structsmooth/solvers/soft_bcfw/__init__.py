@@ -204,10 +204,10 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             if not isinstance(start, SoftBCFWState):
                 raise TypeError(f"start must be a SoftBCFWState, got {type(start).__name__}")
             for name in ("nodes", "edges", "multipliers", "places", "finals", "entropies"):
-                own, expected = getattr(start.point, name), getattr(labels, name)
-                if own.shape != expected.shape:
+                given, expected = getattr(start.point, name), getattr(labels, name)
+                if given.shape != expected.shape:
                     raise ValueError(
-                        f"start must have {name} of shape {tuple(expected.shape)}, got {tuple(own.shape)}: "
+                        f"start must have {name} of shape {tuple(expected.shape)}, got {tuple(given.shape)}: "
                         "it is of another problem"
                     )
             point, center = replace(start.point, weights=dual.weights(start.point)), start.weights

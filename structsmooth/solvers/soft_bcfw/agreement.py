@@ -28,40 +28,40 @@ def agreeing(graphs: ModuleGraphs, point: SoftPoint) -> SoftPoint:
         return point.agreeing(graphs.graphs, 0)
     new = point.copy()
     for i, graph in enumerate(graphs.each):
-        target, near = graphs.own(new, i), _near(graph, graphs.own(point, i), graphs.seats_of(i))
+        target, near = graphs.of_example(new, i), _near(graph, graphs.of_example(point, i), graphs.seats_of(i))
         for name in ("nodes", "edges", "finals", "entropies"):
             getattr(target, name).copy_(getattr(near, name))
     return new
 
 
-def _near(graph: ModuleGraph, own: SoftPoint, seats: Tensor) -> SoftPoint:
-    votes = own.nodes.index_add(0, seats, own.violations(seats) + own.nodes[seats])
+def _near(graph: ModuleGraph, point: SoftPoint, seats: Tensor) -> SoftPoint:
+    votes = point.nodes.index_add(0, seats, point.violations(seats) + point.nodes[seats])
     nodes = votes / (1 + torch.bincount(seats, minlength=len(votes)))[:, None]
-    rigid, pieces = torch.zeros(len(own.edges), dtype=torch.bool), graph.pieces
+    rigid, pieces = torch.zeros(len(point.edges), dtype=torch.bool), graph.pieces
     if pieces is not None:
         constrains = pieces.constrains(graph.costs)
         place = constrains[pieces.owners[0]]
         if int(torch.bincount(pieces.nodes[place], minlength=len(nodes)).max()) > 1:
-            return _decoded(graph, pieces, own, nodes)
-        nodes = nodes.index_copy(0, pieces.nodes[place], own.places[place])
+            return _decoded(graph, pieces, point, nodes)
+        nodes = nodes.index_copy(0, pieces.nodes[place], point.places[place])
         rigid[pieces.edges] = constrains[pieces.owners[1]]
-        if len(own.finals) and not pieces.whole:
-            own = _with_factors(pieces, own, nodes[pieces.nodes], constrains)
+        if len(point.finals) and not pieces.whole:
+            point = _with_factors(pieces, point, nodes[pieces.nodes], constrains)
     a, b = nodes[graph.edges].unbind(1)
-    edges = torch.where(rigid[:, None, None], own.edges, with_marginals(own.edges, a, b))
-    return replace(own, nodes=nodes, edges=edges)
+    edges = torch.where(rigid[:, None, None], point.edges, with_marginals(point.edges, a, b))
+    return replace(point, nodes=nodes, edges=edges)
 
 
-def _with_factors(pieces: Pieces, own: SoftPoint, nodes: Tensor, fixed: Tensor) -> SoftPoint:
+def _with_factors(pieces: Pieces, point: SoftPoint, nodes: Tensor, fixed: Tensor) -> SoftPoint:
     """The point with factors whose places have these marginals [P, S], but for those of fixed pieces."""
-    atoms, owner, alphas = own.atoms.long(), pieces.owners[0], own.alphas.clone()
+    (owner, _, factor), atoms, alphas = pieces.owners, point.atoms.long(), point.alphas.clone()
     labels = one_hot(atoms, nodes.shape[1]).double()  # [P, slots, S]
     rest = (1 - alphas.sum(1)).clamp_min(0.0)
-    others = own.places - torch.einsum("pa,pas->ps", alphas[owner], labels)
+    others = point.places - torch.einsum("pa,pas->ps", alphas[owner], labels)
     share = rest.clamp_min(_ROUNDING)
     others, final = (others / share[owner, None]).clamp_min(0.0), pieces.many(atoms.T)[2]
-    of_others = own.finals - torch.einsum("fa,afq->fq", alphas[pieces.owners[2]], final)
-    of_others = (of_others / share[pieces.owners[2], None]).clamp_min(0.0)
+    of_others = point.finals - torch.einsum("fa,afq->fq", alphas[factor], final)
+    of_others = (of_others / share[factor, None]).clamp_min(0.0)
     # The places of a piece in turn, for all pieces at once.
     first = torch.searchsorted(owner, torch.arange(pieces.count))
     number = torch.arange(len(owner)) - first[owner]
@@ -76,16 +76,16 @@ def _with_factors(pieces: Pieces, own: SoftPoint, nodes: Tensor, fixed: Tensor) 
     missing = missing.clamp_min(0.0)
     total = missing.sum(1, keepdim=True)
     missing = torch.where(total > _ROUNDING, missing / total, 1 / nodes.shape[1])
-    kept, factor = torch.where(fixed, 1.0, alphas.sum(1) + rest), pieces.owners[2]
+    kept = torch.where(fixed, 1.0, alphas.sum(1) + rest)
     found = torch.einsum("fa,afq->fq", alphas[factor], final) + rest[factor, None] * of_others
     found += (1 - kept[factor, None]).clamp_min(0.0) * pieces.independent(missing)
     # Entropies are concave, so that those of parts that are kept and of products count by their shares at least.
     product = -torch.special.xlogy(missing, missing).sum(1) * (1 - kept[owner]).clamp_min(0.0)
-    entropies = kept.min().clamp_max(1.0) * own.entropies + product.sum()
-    return replace(own, finals=torch.where(fixed[factor, None], own.finals, found), entropies=entropies)
+    entropies = kept.min().clamp_max(1.0) * point.entropies + product.sum()
+    return replace(point, finals=torch.where(fixed[factor, None], point.finals, found), entropies=entropies)
 
 
-def _decoded(graph: ModuleGraph, pieces: Pieces, own: SoftPoint, nodes: Tensor) -> SoftPoint:
+def _decoded(graph: ModuleGraph, pieces: Pieces, point: SoftPoint, nodes: Tensor) -> SoftPoint:
     """The best labels of nodes, or the labels of the example."""
     y = nodes.argmax(1)
     best = one_hot(y, nodes.shape[1]).double()
@@ -93,5 +93,5 @@ def _decoded(graph: ModuleGraph, pieces: Pieces, own: SoftPoint, nodes: Tensor) 
     parts: Parts = (best, pairs, pieces.parts(y[pieces.nodes])[2])[: len(graph.costs)]
     forbidden = any(bool(((m > 0) & (p <= BARELY_ALLOWED)).any()) for m, p in zip(parts, graph.costs, strict=True))
     nodes, edges, *finals = graph.label_parts if forbidden else parts
-    finals = finals or [own.finals]
-    return replace(own, nodes=nodes, edges=edges, finals=finals[0], entropies=torch.zeros_like(own.entropies))
+    finals = finals or [point.finals]
+    return replace(point, nodes=nodes, edges=edges, finals=finals[0], entropies=torch.zeros_like(point.entropies))

@@ -95,18 +95,18 @@ def node_step(i, nodes, reals, x, unary, mu, sums, work, scales):
 
 
 @uncounted
-def _messages(k, a, b, mu, own, fixed, per_message, work, potts):
+def _messages(k, a, b, mu, edge_mu, fixed, per_message, work, potts):
     """-delta of the nodes a and b at the ends of a link and its marginals there, to the rows of the workspace."""
     states = mu.shape[1]
     for s in range(states):
         if potts:
-            work[2, s] = own[k, s] + own[k, states + s]
-            work[3, s] = own[k, s] + own[k, 2 * states + s]
+            work[2, s] = edge_mu[k, s] + edge_mu[k, states + s]
+            work[3, s] = edge_mu[k, s] + edge_mu[k, 2 * states + s]
         else:
             work[2, s], work[3, s] = 0.0, 0.0
             for r in range(states):
-                work[2, s] += own[k, s * states + r]
-                work[3, s] += own[k, r * states + s]
+                work[2, s] += edge_mu[k, s * states + r]
+                work[3, s] += edge_mu[k, r * states + s]
         work[0, s] = (mu[a, s] - work[2, s]) * per_message - fixed[k, 0, s]
         work[1, s] = (mu[b, s] - work[3, s]) * per_message - fixed[k, 1, s]
 
@@ -169,7 +169,7 @@ def _best_pair(work, tables, parts, first, potts):
 
 
 @uncounted
-def _room_beside(k, s, r, own, states):
+def _longest_beside(k, s, r, edge_mu, states):
     """How far a step can go away from the different states s and r, for the sake of the others.
 
     What Potts statistics hold off the diagonal has marginals r_a and r_b of equal sums. They are those of a table if
@@ -177,34 +177,34 @@ def _room_beside(k, s, r, own, states):
     """
     total, most = 0.0, 0.0
     for t in range(states):
-        total += own[k, states + t]
+        total += edge_mu[k, states + t]
         if t not in (s, r):
-            most = max(most, own[k, states + t] + own[k, 2 * states + t])
+            most = max(most, edge_mu[k, states + t] + edge_mu[k, 2 * states + t])
     return total - most
 
 
 @uncounted
-def _worst_pair(k, own, work, tables, parts, first, potts, least):
+def _worst_pair(k, edge_mu, work, tables, parts, first, potts, least):
     """The worst pair of states that the marginals of a link hold, its score, and the longest step away from it."""
     states = work.shape[1]
     worst, other, score, longest = -1, -1, np.inf, 0.0
     for s in range(states):
-        if potts and own[k, s] <= least and own[k, states + s] <= least:
+        if potts and edge_mu[k, s] <= least and edge_mu[k, states + s] <= least:
             continue
         for r in range(states):
             if not potts:
-                held = own[k, s * states + r]
+                held = edge_mu[k, s * states + r]
             elif r == s:
-                held = own[k, s]
+                held = edge_mu[k, s]
             else:
-                held = min(own[k, states + s], own[k, 2 * states + r])
+                held = min(edge_mu[k, states + s], edge_mu[k, 2 * states + r])
             if held <= least:
                 continue
             pair_score = _pair_score(s, r, work, tables, parts, first)
             if pair_score >= score:
                 continue
             if potts and r != s and states > 2:
-                held = min(held, _room_beside(k, s, r, own, states))
+                held = min(held, _longest_beside(k, s, r, edge_mu, states))
                 if held <= least:
                     continue
             worst, other, score, longest = s, r, pair_score, held
@@ -212,44 +212,44 @@ def _worst_pair(k, own, work, tables, parts, first, potts, least):
 
 
 @uncounted
-def _mean_parts(k, own, states, parts, first, potts, out):
+def _mean_parts(k, edge_mu, states, parts, first, potts, out):
     """Statistics of the parts of a link."""
     for p in range(parts):
         out[1, p] = 0.0
     for s in range(first, states):
         for r in range(s if potts else first, s + 1 if potts else states):
-            out[1, part(s, r, states, parts, first)] += own[k, s if potts else s * states + r]
+            out[1, part(s, r, states, parts, first)] += edge_mu[k, s if potts else s * states + r]
 
 
 @uncounted
-def add_pair(k, s, r, amount, own, states, potts):
+def add_pair(k, s, r, amount, edge_mu, states, potts):
     """Add weight to a pair of states."""
     if not potts:
-        own[k, s * states + r] += amount
+        edge_mu[k, s * states + r] += amount
     elif s == r:
-        own[k, s] += amount
+        edge_mu[k, s] += amount
     else:
-        own[k, states + s] += amount
-        own[k, 2 * states + r] += amount
+        edge_mu[k, states + s] += amount
+        edge_mu[k, 2 * states + r] += amount
 
 
 @uncounted
-def _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
+def _edge_step(c, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, work, tables, scales, form):
     """A step on the marginals of a link (lines 8 to 13)."""
     per_weight, per_message, least, pairwise = scales
     (states, parts), (first, potts) = (mu.shape[1], pair.shape[2]), form
     a, b, kind = i0 + edges[c, 0], i0 + edges[c, 1], edges[c, 2]
-    _messages(k, a, b, mu, own, fixed, per_message, work, potts)
+    _messages(k, a, b, mu, edge_mu, fixed, per_message, work, potts)
     part_scores(c, edges, f, pair, tables)
     s, r, gain = _best_pair(work, tables, parts, first, potts)
     v, u, longest = -1, -1, 1.0
     if pairwise:
-        v, u, worst, longest = _worst_pair(k, own, work, tables, parts, first, potts, least)
+        v, u, worst, longest = _worst_pair(k, edge_mu, work, tables, parts, first, potts, least)
         gain -= worst
         for p in range(parts):
             tables[1, p] = 0.0
     else:
-        _mean_parts(k, own, states, parts, first, potts, tables)
+        _mean_parts(k, edge_mu, states, parts, first, potts, tables)
         for p in range(parts):
             gain -= tables[1, p] * tables[0, p]
             tables[1, p] = -tables[1, p]
@@ -272,11 +272,11 @@ def _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tabl
         curvature += (work[2, t] * work[2, t] + work[3, t] * work[3, t]) * per_message
     size = step_size(gain, longest, curvature)
     if pairwise:
-        add_pair(k, v, u, -size, own, states, potts)
+        add_pair(k, v, u, -size, edge_mu, states, potts)
     else:
-        for j in range(own.shape[1]):
-            own[k, j] *= 1.0 - size
-    add_pair(k, s, r, size, own, states, potts)
+        for j in range(edge_mu.shape[1]):
+            edge_mu[k, j] *= 1.0 - size
+    add_pair(k, s, r, size, edge_mu, states, potts)
     for t in range(states):
         sums[a, t] += size * per_message * work[2, t]
         sums[b, t] += size * per_message * work[3, t]
@@ -294,78 +294,79 @@ def workspaces(states, parts):
 
 
 @uncounted
-def _receive(m, places, edges, mu, own, fixed, sums, per_message, work, form):
+def _receive(m, places, edges, mu, edge_mu, fixed, sums, per_message, work, form):
     """Add the messages of the links of an example to those that its nodes receive."""
     i0, k0, c0 = places[m]
     for k in range(k0, places[m + 1, 1]):
         c = c0 + k - k0
         a, b = i0 + edges[c, 0], i0 + edges[c, 1]
         if len(form) == 1:
-            delta_a, delta_b = binary_deltas(k, a, b, mu, own, fixed, per_message)
+            delta_a, delta_b = binary_deltas(k, a, b, mu, edge_mu, fixed, per_message)
             sums[a, 0] -= delta_a
             sums[a, 1] += delta_a
             sums[b, 0] -= delta_b
             sums[b, 1] += delta_b
         else:
-            _messages(k, a, b, mu, own, fixed, per_message, work, form[1])
+            _messages(k, a, b, mu, edge_mu, fixed, per_message, work, form[1])
             for s in range(sums.shape[1]):
                 sums[a, s] -= work[0, s]
                 sums[b, s] -= work[1, s]
 
 
 @uncounted
-def _link_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form):
+def _link_step(c, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, work, tables, scales, form):
     """A step on link k, which is edge c in the example with the first node i0."""
     if len(form) == 1:
-        binary_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, form[0])
+        binary_step(c, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, scales, form[0])
     else:
-        _edge_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+        _edge_step(c, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
 def sweep_examples(order, sweeps, node_data, edge_data, weights, point, scales, form):
     """Steps on all blocks of each example in turn, its nodes first."""
     (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, fixed, sums) = weights, point
+    (unary, pair), (mu, edge_mu, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
     for m in order:
         (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
-        _receive(m, places, edges, mu, own, fixed, sums, scales[1], work, form)
+        _receive(m, places, edges, mu, edge_mu, fixed, sums, scales[1], work, form)
         for _ in range(sweeps):
             for i in range(i0, i1):
                 node_step(i, nodes, reals, x, unary, mu, sums, work, scales)
             for k in range(k0, k1):
-                _link_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+                c = c0 + k - k0
+                _link_step(c, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, work, tables, scales, form)
 
 
 @entry_point
 def sweep_blocks(order, node_data, edge_data, weights, point, scales, form):
     """Steps on blocks, of which the nodes of all examples come first, then the links."""
     (nodes, reals, x), (edges, norms, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, fixed, sums) = weights, point
+    (unary, pair), (mu, edge_mu, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
     examples = np.searchsorted(places[:, 1].copy(), order - mu.shape[0], side="right") - 1
     for m in range(places.shape[0] - 1):
-        _receive(m, places, edges, mu, own, fixed, sums, scales[1], work, form)
+        _receive(m, places, edges, mu, edge_mu, fixed, sums, scales[1], work, form)
     for j in range(order.shape[0]):
         k = order[j] - mu.shape[0]
         if k < 0:
             node_step(order[j], nodes, reals, x, unary, mu, sums, work, scales)
         else:
             i0, k0, c0 = places[examples[j]]
-            _link_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, own, fixed, sums, work, tables, scales, form)
+            _link_step(c0 + k - k0, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, work, tables, scales, form)
 
 
 @uncounted
-def _link_values(c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, work, tables, form):
+def _link_values(c, k, a, b, nodes, edges, f, pair, mu, edge_mu, fixed, sums, per_message, work, tables, form):
     """What a link adds to :func:`values`; its messages are added to those that nodes receive."""
     (first, potts), states, parts = form, mu.shape[1], pair.shape[2]
-    _messages(k, a, b, mu, own, fixed, per_message, work, potts)
+    _messages(k, a, b, mu, edge_mu, fixed, per_message, work, potts)
     part_scores(c, edges, f, pair, tables)
     _, _, best = _best_pair(work, tables, parts, first, potts)
     label = part(nodes[a, 2], nodes[b, 2], states, parts, first)
     hinge, gap, squares, product = best - (tables[0, label] if label >= 0 else 0.0), best, 0.0, 0.0
-    _mean_parts(k, own, states, parts, first, potts, tables)
+    _mean_parts(k, edge_mu, states, parts, first, potts, tables)
     for p in range(parts):
         gap -= tables[0, p] * tables[1, p]
     for s in range(states):
@@ -386,7 +387,7 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
     the marginals of links minus those of nodes.
     """
     (nodes, reals, x), (edges, _, f, places) = node_data, edge_data
-    (unary, pair), (mu, own, fixed, sums) = weights, point
+    (unary, pair), (mu, edge_mu, fixed, sums) = weights, point
     work, tables = workspaces(mu.shape[1], pair.shape[2])
     hinge, gaps, cost, squares, product = 0.0, 0.0, 0.0, 0.0, 0.0
     for m in range(places.shape[0] - 1):
@@ -395,10 +396,10 @@ def values(node_data, edge_data, weights, point, per_message, form, out):
             c = c0 + k - k0
             a, b = i0 + edges[c, 0], i0 + edges[c, 1]
             if len(form) == 1:
-                found = binary_values(c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, form[0])
+                found = binary_values(c, k, a, b, nodes, edges, f, pair, mu, edge_mu, fixed, sums, per_message, form[0])
             else:
                 found = _link_values(
-                    c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, work, tables, form
+                    c, k, a, b, nodes, edges, f, pair, mu, edge_mu, fixed, sums, per_message, work, tables, form
                 )
             hinge += found[0]
             gaps += found[1]

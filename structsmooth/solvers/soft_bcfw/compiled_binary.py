@@ -19,16 +19,16 @@ def step_size(gain, longest, curvature):
 
 
 @uncounted
-def binary_deltas(k, a, b, mu, own, fixed, per_message):
+def binary_deltas(k, a, b, mu, edge_mu, fixed, per_message):
     """Delta of state 1 at the nodes a and b at the ends of link k."""
-    at_a, at_b = own[k, 0] + own[k, 2], own[k, 0] + own[k, 1]
+    at_a, at_b = edge_mu[k, 0] + edge_mu[k, 2], edge_mu[k, 0] + edge_mu[k, 1]
     delta_a = (at_a - mu[a, 1]) * per_message + fixed[k, 0, 0]
     return delta_a, (at_b - mu[b, 1]) * per_message + fixed[k, 1, 0]
 
 
 @uncounted
 def _theta(c, edges, f, pair):
-    """The score of agreement."""
+    """The score of the agreement of the two ends of an edge."""
     theta = 0.0
     for j in range(f.shape[1]):
         theta += pair[edges[c, 2], j, 0] * f[c, j]
@@ -43,13 +43,13 @@ def _scores(delta_a, delta_b, theta, first):
 
 
 @uncounted
-def binary_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, first):
+def binary_step(c, k, i0, edges, norms, f, pair, mu, edge_mu, fixed, sums, scales, first):
     """A step on a link (lines 8 to 13)."""
     per_weight, per_message, least, pairwise = scales
     a, b, kind = i0 + edges[c, 0], i0 + edges[c, 1], edges[c, 2]
-    delta_a, delta_b = binary_deltas(k, a, b, mu, own, fixed, per_message)
+    delta_a, delta_b = binary_deltas(k, a, b, mu, edge_mu, fixed, per_message)
     t00, t01, t10, t11 = _scores(delta_a, delta_b, _theta(c, edges, f, pair), first)
-    m11, m01, m10 = own[k, 0], own[k, 1], own[k, 2]
+    m11, m01, m10 = edge_mu[k, 0], edge_mu[k, 1], edge_mu[k, 2]
     m00 = 1.0 - m11 - m01 - m10
     if m00 == 1.0 and t00 >= t01 and t00 >= t10 and t00 >= t11:  # so are most links of labels that are mostly absent
         return
@@ -76,7 +76,7 @@ def binary_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, f
     at_a, at_b, agreement = d10 + d11, d01 + d11, d11 + (d00 if first == 0 else 0.0)
     curvature = 2.0 * (at_a * at_a + at_b * at_b) * per_message + agreement * agreement * norms[c] * per_weight
     size = step_size(gain, longest, curvature)
-    own[k, 0], own[k, 1], own[k, 2] = m11 + size * d11, m01 + size * d01, m10 + size * d10
+    edge_mu[k, 0], edge_mu[k, 1], edge_mu[k, 2] = m11 + size * d11, m01 + size * d01, m10 + size * d10
     at_a, at_b, change = size * per_message * at_a, size * per_message * at_b, size * per_weight * agreement
     sums[a, 0] -= at_a
     sums[a, 1] += at_a
@@ -87,12 +87,12 @@ def binary_step(c, k, i0, edges, norms, f, pair, mu, own, fixed, sums, scales, f
 
 
 @uncounted
-def binary_values(c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_message, first):
+def binary_values(c, k, a, b, nodes, edges, f, pair, mu, edge_mu, fixed, sums, per_message, first):
     """What a link adds to the sums of all blocks; its messages are added to those that nodes receive."""
-    theta, (delta_a, delta_b) = _theta(c, edges, f, pair), binary_deltas(k, a, b, mu, own, fixed, per_message)
+    theta, (delta_a, delta_b) = _theta(c, edges, f, pair), binary_deltas(k, a, b, mu, edge_mu, fixed, per_message)
     t00, t01, t10, t11 = _scores(delta_a, delta_b, theta, first)
     best = max(max(t00, t01), max(t10, t11))
-    m11, m01, m10 = own[k, 0], own[k, 1], own[k, 2]
+    m11, m01, m10 = edge_mu[k, 0], edge_mu[k, 1], edge_mu[k, 2]
     agrees = nodes[a, 2] == nodes[b, 2] and nodes[a, 2] >= first
     gap = best - (1.0 - m11 - m01 - m10) * t00 - m01 * t01 - m10 * t10 - m11 * t11
     e_a, e_b = m11 + m10 - mu[a, 1], m11 + m01 - mu[b, 1]
@@ -105,18 +105,18 @@ def binary_values(c, k, a, b, nodes, edges, f, pair, mu, own, fixed, sums, per_m
 
 
 @entry_point
-def add_disagreement(edge_data, mu, own, fixed, per_message):
+def add_disagreement(edge_data, mu, edge_mu, fixed, per_message):
     """Add delta's part of the disagreement to the multipliers."""
     edges, _, _, places = edge_data
     for m in range(places.shape[0] - 1):
         i0, k0, c0 = places[m]
         for k in range(k0, places[m + 1, 1]):
             a, b = i0 + edges[c0 + k - k0, 0], i0 + edges[c0 + k - k0, 1]
-            fixed[k, 0, 0], fixed[k, 1, 0] = binary_deltas(k, a, b, mu, own, fixed, per_message)
+            fixed[k, 0, 0], fixed[k, 1, 0] = binary_deltas(k, a, b, mu, edge_mu, fixed, per_message)
 
 
 @entry_point
-def agreeing(node_data, edge_data, mu, own, first, near, sums):
+def agreeing(node_data, edge_data, mu, edge_mu, first, near, sums):
     """Marginals of nodes near those of a point, to ``near``; sums of f times the agreement of links, to ``sums``.
 
     These are for agreement near that of the point, the least that nodes leave, and the most, [3, types, De]. See
@@ -129,15 +129,16 @@ def agreeing(node_data, edge_data, mu, own, first, near, sums):
         (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
         for k in range(k0, k1):
             c = c0 + k - k0
-            near[i0 + edges[c, 0], 1] += own[k, 0] + own[k, 2]
-            near[i0 + edges[c, 1], 1] += own[k, 0] + own[k, 1]
+            near[i0 + edges[c, 0], 1] += edge_mu[k, 0] + edge_mu[k, 2]
+            near[i0 + edges[c, 1], 1] += edge_mu[k, 0] + edge_mu[k, 1]
         for i in range(i0, i1):
             near[i, 1] /= 1.0 + nodes[i, 3]
             near[i, 0] = 1.0 - near[i, 1]
         for k in range(k0, k1):
             c = c0 + k - k0
             a, b = near[i0 + edges[c, 0], 1], near[i0 + edges[c, 1], 1]
-            both = own[k, 0] if first == 1 else 0.5 * (a + b - own[k, 1] - own[k, 2])  # where agreement stays the same
+            # Agreement stays the same, or that of state 1 if this alone has weights.
+            both = edge_mu[k, 0] if first == 1 else 0.5 * (a + b - edge_mu[k, 1] - edge_mu[k, 2])
             least, most = max(0.0, a + b - 1.0), min(a, b)
             both = min(max(both, least), most)
             if first == 0:

@@ -85,16 +85,16 @@ def soft_constants(problem: Problem, lam: float | str, rho: float) -> SoftConsta
     lam, rho = parse_lam(lam, problem.total_weight), check_number("rho", rho)
     if rho == 0:
         raise ValueError("rho must be positive, got 0")
-    own = soft_dual("soft_constants", problem, lam).problem
-    graphs, n = own.graphs, own.n
-    costs = own.feature_map.constants  # less those of the labels
-    nodes, edges = _squared_norms(own)
+    graph_problem = soft_dual("soft_constants", problem, lam).problem
+    graphs, n = graph_problem.graphs, graph_problem.n
+    costs = graph_problem.feature_map.constants  # less those of the labels
+    nodes, edges = _squared_norms(graph_problem)
     blocks = graphs.node_offsets.diff() + graphs.link_offsets.diff()
     # Each edge constrains itself twice, and both of its nodes once.
     curvature = 4 * float(nodes.sum() + edges.sum()) / (lam * n**2) + 2 * 4 * len(edges) / (rho * n)
     radius, zero_loss = float(torch.cat([nodes, edges]).max()) ** 0.5, float(costs.amax(1).sum()) / n
     scores = 2 * (2 * zero_loss / lam) ** 0.5 * radius + float(costs.abs().max())
-    agreement = float((4 * own.states * scores * blocks.double()).square().mean())
+    agreement = float((4 * graph_problem.states * scores * blocks.double()).square().mean())
     return SoftConstants(curvature, agreement, int(blocks.sum()), rho)
 
 

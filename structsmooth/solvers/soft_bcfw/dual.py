@@ -122,7 +122,7 @@ class SoftDual:
         scores, total = self.problem.feature_map, self.problem.start()
         scores.add_nodes(point.nodes, slice(0, None), 1.0, total)
         for links in self.problem.graphs.chunks():
-            scores.add_edges(self._parts(point, point.edges[links.own]), links.edges, 1.0, total)
+            scores.add_edges(self._parts(point, point.edges[links.span]), links.edges, 1.0, total)
         return (scores.label_sum - total) / (self.lam * self.problem.n)  # exactly zero for the labels
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
@@ -199,12 +199,12 @@ class SoftDual:
             return Agreeing(nodes, *found.unsqueeze(-1))
         near, sums = point.agreeing(graphs, scores.first), [self.problem.start() for _ in range(3)]
         for links in graphs.chunks():
-            least = most = parts = self._parts(near, near.edges[links.own])
+            least = most = parts = self._parts(near, near.edges[links.span])
             if scores.potts:  # tables allow no more or less agreement than they have
                 diagonals = extreme_diagonals(*near.nodes[links.ends].unbind(1))
                 least, most = (d[:, scores.first :].sum(1, keepdim=True) for d in diagonals)
-            for total, own in zip(sums, (parts, least, most), strict=True):
-                scores.add_edges(own, links.edges, 1.0, total)
+            for total, statistics in zip(sums, (parts, least, most), strict=True):
+                scores.add_edges(statistics, links.edges, 1.0, total)
         return Agreeing(near.nodes, *(scores.views(total)[1] for total in sums))
 
     def _parts(self, point: SoftPoint, edges: Tensor) -> Tensor:
@@ -221,8 +221,8 @@ class SoftDual:
         scores = self.problem.feature_map
         unary, pairwise = scores.views(point.weights)
         tensors = (point.nodes, point.edges.flatten(1), point.multipliers, torch.zeros_like(point.nodes))
-        own = tuple(tensor.contiguous().numpy() for tensor in tensors)
-        return *scores.arrays, (unary.numpy(), pairwise.numpy()), own
+        arrays = tuple(tensor.contiguous().numpy() for tensor in tensors)
+        return *scores.arrays, (unary.numpy(), pairwise.numpy()), arrays
 
     def _form(self, point: SoftPoint) -> tuple[int] | tuple[int, bool]:
         """The first state that has weights and, unless links have their short form, whether scores are Potts."""
@@ -272,7 +272,7 @@ def _nearest(near: Agreeing, labels: Tensor) -> Tensor:
     return near.pairs + changes[best, torch.arange(len(best))].view_as(near.pairs)
 
 
-def _towards(target: Tensor, room: Tensor) -> Tensor:
-    """The point nearest to each row of a target, on the line from zero to that row of ``room``: [rows, K]."""
-    share = (target * room).sum(1) / room.square().sum(1).clamp_min(_TINY)
-    return share.clamp(0, 1)[:, None] * room
+def _towards(target: Tensor, limit: Tensor) -> Tensor:
+    """The point nearest to each row of a target, on the line from zero to that row of ``limit``: [rows, K]."""
+    share = (target * limit).sum(1) / limit.square().sum(1).clamp_min(_TINY)
+    return share.clamp(0, 1)[:, None] * limit

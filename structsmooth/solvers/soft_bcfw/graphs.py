@@ -77,7 +77,7 @@ class ModuleGraph:
             alone=edges if by == "factors" else edges[:0],
             pieces=Pieces.of(structure, edges, automata, by),
             costs=(nodes, pairs, *finals),
-            label_parts=tuple(part[0][own].double() for part, own in zip(parts, kept, strict=True)),
+            label_parts=tuple(part[0][rows].double() for part, rows in zip(parts, kept, strict=True)),
             label_score=example.label_score,
         )
 
@@ -151,9 +151,9 @@ class ModuleGraphs:
         places = [graph.pieces.nodes + start for graph, start in shifted if graph.pieces is not None]
         pieces = [graph.pieces for graph in each]
         rows = (
-            _slices(0 if own is None else len(own.nodes) for own in pieces),
+            _slices(0 if piece is None else len(piece.nodes) for piece in pieces),
             _slices(len(graph.costs[2]) if len(graph.costs) == 3 else 0 for graph in each),
-            _slices(0 if own is None else own.count for own in pieces),
+            _slices(0 if piece is None else piece.count for piece in pieces),
         )
         return cls(each, graphs, states.pop(), torch.cat([*ends, *places]), rows)
 
@@ -179,20 +179,20 @@ class ModuleGraphs:
             return point
         seated = self.graphs.labels[self.seats[self.links :]]
         finals = [graph.label_parts[2] for graph in self.each if len(graph.label_parts) == 3]
-        wide = max((own.shape[1] for own in finals), default=1)
+        wide = max((final.shape[1] for final in finals), default=1)
         alphas = torch.zeros(self.rows[2][-1].stop, SLOTS, dtype=torch.float64)
         alphas[:, 0] = 1.0
         return replace(
             point,
             multipliers=torch.zeros(len(self.seats), self.states, dtype=torch.float64),
             places=one_hot(seated, self.states).double(),
-            finals=torch.cat([pad(own, (0, wide - own.shape[1])) for own in finals]) if finals else point.finals,
+            finals=torch.cat([pad(final, (0, wide - final.shape[1])) for final in finals]) if finals else point.finals,
             atoms=seated[:, None].int().repeat(1, SLOTS),
             alphas=alphas,
         )
 
-    def own(self, point: SoftPoint, i: int) -> SoftPoint:
-        """What a point has for an example: views, but for messages."""
+    def of_example(self, point: SoftPoint, i: int) -> SoftPoint:
+        """The part of a point that belongs to an example: views, but a copy of its messages if there are pieces."""
         nodes, edges, graph = self.graphs.nodes_of(i), self.graphs.edges_of(i), self.each[i]
         if not self.has_pieces:
             return SoftPoint(point.weights, point.nodes[nodes], point.edges[edges], point.multipliers[edges])
@@ -222,14 +222,14 @@ _KNOWN: WeakKeyDictionary[LinearModuleProblem, dict[Decomposition, ModuleGraphs]
 
 
 def inner(a: Parts, b: Parts) -> float:
-    """⟨a, b⟩."""
+    """⟨a, b⟩ of two tuples of the same shapes, as a number."""
     return sum(float((p * q).sum()) for p, q in zip(a, b, strict=True))
 
 
 def without_padding(kept: Sequence[Tensor], structure: FactorGraph) -> Parts:
     """Potentials of nodes [N, S], edges [E, S, S] and perhaps factors [F, Q] in float64; differentiable."""
     whole = structure.batched()
-    return tuple(p[0][own].double() for p, own in zip(whole.potentials, kept, strict=True))
+    return tuple(p[0][rows].double() for p, rows in zip(whole.potentials, kept, strict=True))
 
 
 def _offsets(sizes: Iterable[int]) -> Tensor:

@@ -70,7 +70,7 @@ class ModuleSoftDual:
         labels = self.labels()
         w, change = labels.weights, _minus(labels, point)
         for i in range(self.problem.n):
-            w = w + _adjoint(*self._potentials(w, i), self._all.own(change, i))
+            w = w + _adjoint(*self._potentials(w, i), self._all.of_example(change, i))
         return w / (self.lam * self.problem.n)
 
     def with_multipliers(self, point: SoftPoint, rho: float) -> SoftPoint:
@@ -81,26 +81,26 @@ class ModuleSoftDual:
         """Values of a point, by the potentials of all examples."""
         total = torch.zeros(5, dtype=torch.float64)
         for i in range(self.problem.n):
-            own, augmented = self._all.own(point, i), self._augmented(self._potentials(point.weights, i)[1], i)
-            total += self._sums(own, augmented, i, rho)
+            augmented = self._augmented(self._potentials(point.weights, i)[1], i)
+            total += self._sums(self._all.of_example(point, i), augmented, i, rho)
         square = self.lam / 2 * float(point.weights.double().square().sum())
         return SoftValues.of(total, self.problem.n, square, rho, point.multipliers.numel())
 
-    def _sums(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
+    def _sums(self, point: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
         """Sums over the blocks of an example, see :meth:`SoftValues.of`: float64 [5]."""
-        graph, deltas, sums = self._all.each[i], self._deltas(own, i, rho), torch.zeros(5, dtype=torch.float64)
-        compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, own, deltas), 1 / rho, _FORM, sums.numpy())
+        graph, deltas, sums = self._all.each[i], self._deltas(point, i, rho), torch.zeros(5, dtype=torch.float64)
+        compiled.values(*graph.arrays(*augmented[:2]), _arrays(graph, point, deltas), 1 / rho, _FORM, sums.numpy())
         sums[0] += graph.at_labels(graph.costs) - graph.label_score
-        sums[2] = graph.cost(_parts(own, augmented))
+        sums[2] = graph.cost(_parts(point, augmented))
         if graph.pieces is not None:
-            held, scores = _held(graph, own), _scores(graph, deltas, augmented)
+            held, scores = _held(graph, point), _scores(graph, deltas, augmented)
             best = graph.pieces.parts(graph.pieces.best(scores))
             sums[0] += inner(scores, best) - inner(scores[1:], graph.pieces.of_example(graph.label_parts)[1:])
             sums[1] += inner(scores, best) - inner(scores, held.parts)
             count = len(held.parts[0])
-            violation = own.violations(self._all.seats_of(i))[-count:]
+            violation = point.violations(self._all.seats_of(i))[-count:]
             sums[3] += float(violation.square().sum())
-            sums[4] += float((own.multipliers[-count:] * violation).sum())
+            sums[4] += float((point.multipliers[-count:] * violation).sum())
         return sums
 
     def near(self, point: SoftPoint) -> tuple[Tensor, float]:
@@ -108,22 +108,22 @@ class ModuleSoftDual:
 
         If these have forbidden pairs, the cost is so negative that the labels alone are the better bound.
         """
-        near = agreeing(self._all, point)
-        cost = sum(graph.cost(_parts(self._all.own(near, i), graph.costs)) for i, graph in enumerate(self._all.each))
+        near, graphs = agreeing(self._all, point), self._all.each
+        cost = sum(graph.cost(_parts(self._all.of_example(near, i), graph.costs)) for i, graph in enumerate(graphs))
         return -self.lam * self.weights(near).double(), cost / self.problem.n
 
     def scale(self) -> float:
-        """κ_0, as that of ``SoftDual``."""
+        """κ_0, at which a typical first step of an example would be a full one, as for ``SoftDual``."""
         zero, labels, norm, loss = torch.zeros_like(self.problem.start()), self.labels(), 0.0, 0.0
         for i in sample(self.problem.n):
-            (w, potentials), own, graph = self._potentials(zero, i), self._all.own(labels, i), self._all.each[i]
-            augmented = self._augmented(potentials, i)
+            (w, potentials), graph = self._potentials(zero, i), self._all.each[i]
+            example, augmented = self._all.of_example(labels, i), self._augmented(potentials, i)
             states = augmented[0].argmax(1)
             best = one_hot(states, self._all.states).double()
             pairs = torch.einsum("es,er->esr", *best[graph.edges].unbind(1))
-            change = replace(own, nodes=best - own.nodes, edges=pairs - own.edges)
-            if graph.pieces is not None and len(own.finals):
-                finals = graph.pieces.parts(states[graph.pieces.nodes])[2] - own.finals
+            change = replace(example, nodes=best - example.nodes, edges=pairs - example.edges)
+            if graph.pieces is not None and len(example.finals):
+                finals = graph.pieces.parts(states[graph.pieces.nodes])[2] - example.finals
                 allowed = (augmented[2] > BARELY_ALLOWED) | (finals <= 0)
                 change = replace(change, finals=torch.where(allowed.all(1, keepdim=True), finals, 0.0))
             loss += max(0.0, inner(augmented, _parts(change, augmented)))
@@ -142,75 +142,77 @@ class ModuleSoftDual:
     def _step(self, point: SoftPoint, i: int, sweeps: Sweeps) -> None:
         """A step on an example, in place."""
         rho = sweeps.rho
-        (w, potentials), own = self._potentials(point.weights, i), self._all.own(point, i)
+        (w, potentials), example = self._potentials(point.weights, i), self._all.of_example(point, i)
         augmented, graph = self._augmented(potentials, i), self._all.each[i]
-        labels = self._best(own, augmented, i, rho)  # both sweeps begin with these
-        probe = _minus(self._swept(own, augmented, i, sweeps._replace(times=1), 0.0, labels), own)
+        labels = self._best(example, augmented, i, rho)  # both sweeps begin with these
+        probe = _minus(self._swept(example, augmented, i, sweeps._replace(times=1), 0.0, labels), example)
         parts = _parts(probe, augmented)
         square = inner(parts, parts)
         if square == 0:
             return
         norm = float(_adjoint(w, potentials, probe).double().square().sum())
-        swept = self._swept(own, augmented, i, sweeps, norm / square, labels)
-        change = _minus(swept, own)
-        deltas, violation = self._deltas(own, i, rho), change.violations(self._all.seats_of(i))
+        swept = self._swept(example, augmented, i, sweeps, norm / square, labels)
+        change = _minus(swept, example)
+        deltas, violation = self._deltas(example, i, rho), change.violations(self._all.seats_of(i))
         scale = self.lam * self.problem.n
         direction = _adjoint(w, potentials, change) / scale
         rise = inner(augmented, _parts(change, augmented)) - float((deltas * violation).sum())
-        rise += self._smoothing(swept) - self._smoothing(own)
+        rise += self._smoothing(swept) - self._smoothing(example)
         curvature = scale * float(direction.double().square().sum()) + float(violation.square().sum()) / rho
         size = step_length(rise, curvature)
-        own.nodes.add_(size * change.nodes)
-        mixed = None if graph.pieces is None else graph.pieces.mixed(_held(graph, own), _held(graph, swept), size)
-        own.edges.add_(size * change.edges)
+        example.nodes.add_(size * change.nodes)
+        mixed = None if graph.pieces is None else graph.pieces.mixed(_held(graph, example), _held(graph, swept), size)
+        example.edges.add_(size * change.edges)
         if graph.pieces is not None and mixed is not None:
-            own.edges[graph.pieces.edges] = mixed.parts[1]
-            own.places.copy_(mixed.parts[0])
-            own.finals.copy_(mixed.parts[2].view_as(own.finals))
-            own.atoms.copy_(mixed.atoms)
-            own.alphas.copy_(mixed.alphas)
-            own.entropies.add_(size * (swept.entropies - own.entropies))
+            example.edges[graph.pieces.edges] = mixed.parts[1]
+            example.places.copy_(mixed.parts[0])
+            example.finals.copy_(mixed.parts[2].view_as(example.finals))
+            example.atoms.copy_(mixed.atoms)
+            example.alphas.copy_(mixed.alphas)
+            example.entropies.add_(size * (swept.entropies - example.entropies))
         point.weights.sub_(direction, alpha=size)
 
-    def _best(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor | None:
+    def _best(self, point: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor | None:
         """The best labels of the pieces of an example, if it has any."""
         graph = self._all.each[i]
-        return None if graph.pieces is None else graph.pieces.best(_scores(graph, self._deltas(own, i, rho), augmented))
+        if graph.pieces is None:
+            return None
+        return graph.pieces.best(_scores(graph, self._deltas(point, i, rho), augmented))
 
     def _smoothing(self, point: SoftPoint) -> float:
         """What the dual has for smoothing, over the blocks of a point: nothing here."""
         return 0.0
 
     def _swept(
-        self, own: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
+        self, point: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
     ) -> SoftPoint:
         """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖².
 
         The best ``labels`` of pieces at the start are known.
         """
         graph, per_weight, (rho, steps, _) = self._all.each[i], norm / (self.lam * self.problem.n), sweeps
-        new = replace(own, nodes=own.nodes.clone(), edges=own.edges.clone())
+        new = replace(point, nodes=point.nodes.clone(), edges=point.edges.clone())
         scales = (per_weight, 1 / rho, LEAST_WEIGHT, steps == "pairwise")
         # Compiled steps make all sweeps at once, unless there are steps on pieces between.
         rounds, at_once = (1, sweeps.times) if graph.pieces is None else (sweeps.times, 1)
         scores = augmented
         for k in range(rounds):
             if k > 0:
-                change = _parts(_minus(new, own), augmented)
+                change = _parts(_minus(new, point), augmented)
                 scores = tuple(p - per_weight * m for p, m in zip(augmented, change, strict=True))
             if graph.pieces is not None:
-                held, own_scores = _held(graph, new), _scores(graph, self._deltas(new, i, rho), scores)
-                labels = graph.pieces.best(own_scores) if k > 0 or labels is None else labels
-                held = graph.pieces.step(held, own_scores, labels, Norms(1 / rho, per_weight), steps)
+                held, piece_scores = _held(graph, new), _scores(graph, self._deltas(new, i, rho), scores)
+                labels = graph.pieces.best(piece_scores) if k > 0 or labels is None else labels
+                held = graph.pieces.step(held, piece_scores, labels, Norms(1 / rho, per_weight), steps)
                 new = _with(graph, new, held)
             schedule = (torch.zeros(1, dtype=torch.int64).numpy(), at_once)
-            point = _arrays(graph, new, self._deltas(new, i, rho))
-            compiled.sweep_examples(*schedule, *graph.arrays(*scores[:2]), point, scales, _FORM)
+            arrays = _arrays(graph, new, self._deltas(new, i, rho))
+            compiled.sweep_examples(*schedule, *graph.arrays(*scores[:2]), arrays, scales, _FORM)
         return new
 
-    def _deltas(self, own: SoftPoint, i: int, rho: float) -> Tensor:
+    def _deltas(self, point: SoftPoint, i: int, rho: float) -> Tensor:
         """δ_ci of all rows of messages of an example: [rows, S]."""
-        return own.multipliers.view(-1, self._all.states) + own.violations(self._all.seats_of(i)) / rho
+        return point.multipliers.view(-1, self._all.states) + point.violations(self._all.seats_of(i)) / rho
 
     def _potentials(self, w: Tensor, i: int) -> tuple[Tensor, Parts]:
         """Weights that require a gradient, and the potentials of an example under them, without padding."""
@@ -232,7 +234,7 @@ class ModuleSoftDual:
 
 
 def _minus(a: SoftPoint, b: SoftPoint) -> SoftPoint:
-    """The difference of marginals."""
+    """The point whose marginals are the differences of those of two points."""
     names = ("nodes", "edges", "places", "finals")
     return replace(a, **{name: getattr(a, name) - getattr(b, name) for name in names})
 
@@ -242,18 +244,18 @@ def _parts(point: SoftPoint, like: Parts) -> Parts:
     return (point.nodes, point.edges, point.finals)[: len(like)]
 
 
-def _held(graph: ModuleGraph, own: SoftPoint) -> Held:
+def _held(graph: ModuleGraph, point: SoftPoint) -> Held:
     """The part of a point that belongs to the pieces of an example."""
     assert graph.pieces is not None
-    return Held(graph.pieces.of_example((own.places, own.edges, own.finals)), own.atoms, own.alphas)
+    return Held(graph.pieces.of_example((point.places, point.edges, point.finals)), point.atoms, point.alphas)
 
 
-def _with(graph: ModuleGraph, own: SoftPoint, held: Held) -> SoftPoint:
-    """A point of an example with what its pieces hold."""
+def _with(graph: ModuleGraph, point: SoftPoint, held: Held) -> SoftPoint:
+    """The point of an example with other distributions of its pieces."""
     assert graph.pieces is not None
     places, edges, finals = held.parts
-    edges = own.edges.index_copy(0, graph.pieces.edges, edges)
-    return replace(own, places=places, edges=edges, finals=finals, atoms=held.atoms, alphas=held.alphas)
+    edges = point.edges.index_copy(0, graph.pieces.edges, edges)
+    return replace(point, places=places, edges=edges, finals=finals, atoms=held.atoms, alphas=held.alphas)
 
 
 def _scores(graph: ModuleGraph, deltas: Tensor, augmented: Parts) -> Parts:
@@ -264,21 +266,21 @@ def _scores(graph: ModuleGraph, deltas: Tensor, augmented: Parts) -> Parts:
     return graph.pieces.of_example((places, *augmented[1:]))
 
 
-def _arrays(graph: ModuleGraph, own: SoftPoint, deltas: Tensor) -> tuple[Any, ...]:
+def _arrays(graph: ModuleGraph, point: SoftPoint, deltas: Tensor) -> tuple[Any, ...]:
     """Marginals and messages of nodes and of edges that are alone, as compiled steps take them."""
-    (_, states), count = own.nodes.shape, len(graph.alone)
-    received, multipliers = torch.zeros_like(own.nodes), own.multipliers
+    (_, states), count = point.nodes.shape, len(graph.alone)
+    received, multipliers = torch.zeros_like(point.nodes), point.multipliers
     if graph.pieces is not None:
         received.index_add_(0, graph.pieces.nodes, deltas[2 * count :])
         multipliers = multipliers[: 2 * count].view(count, 2, states)
-    tensors = (own.nodes, own.edges[:count].flatten(1), multipliers, received)
+    tensors = (point.nodes, point.edges[:count].flatten(1), multipliers, received)
     return tuple(tensor.numpy() for tensor in tensors)
 
 
 def _adjoint(w: Tensor, potentials: Parts, m: SoftPoint) -> Tensor:
     """Bᵀm of the potentials under w, for the marginals of a point: [dim]."""
     parts = _parts(m, potentials)
-    trained = [(p, own) for p, own in zip(potentials, parts, strict=True) if p.requires_grad]
+    trained = [(p, weight) for p, weight in zip(potentials, parts, strict=True) if p.requires_grad]
     if not trained:
         return torch.zeros_like(w)
     outputs, weights = zip(*trained, strict=True)

@@ -89,8 +89,8 @@ class Pieces:
         factors: list[Automaton] = []
         owners: tuple[list[int], list[int], list[int]] = ([], [], [])
         for piece, group in enumerate(groups):
-            own = [*edges[group.edges].flatten().tolist(), *(v for f in group.factors for v in scopes[f])]
-            place = {v: len(nodes) + k for k, v in enumerate(sorted(set(own)))}
+            piece_nodes = [*edges[group.edges].flatten().tolist(), *(v for f in group.factors for v in scopes[f])]
+            place = {v: len(nodes) + k for k, v in enumerate(sorted(set(piece_nodes)))}
             nodes += place
             ends += [[place[v] for v in edges[c].tolist()] for c in group.edges]
             for f in group.factors:
@@ -109,9 +109,9 @@ class Pieces:
             validate_args=False,
         )
         of_places, of_edges, of_factors = (torch.tensor(owner, dtype=torch.int64) for owner in owners)
-        own_edges = torch.tensor([c for group in groups for c in group.edges], dtype=torch.int64)
+        piece_edges = torch.tensor([c for group in groups for c in group.edges], dtype=torch.int64)
         owned = (of_places, of_edges, of_factors)
-        return cls(graph, torch.tensor(nodes), own_edges, owned, len(groups), by == "whole")
+        return cls(graph, torch.tensor(nodes), piece_edges, owned, len(groups), by == "whole")
 
     def of_example(self, parts: Parts) -> Parts:
         """Parts of places [P, S], edges and perhaps factors of the example as those of the pieces."""
@@ -228,8 +228,8 @@ class Pieces:
         by_slot = torch.stack([self.sums(scores, tuple(part[k] for part in atoms)) for k in range(slots)], 1)
         rest = 1 - alphas.sum(1)
         of_rest = (self.sums(scores, held.parts) - (alphas * by_slot).sum(1)) / rest
-        own = torch.where(alphas > 0, by_slot, torch.inf)
-        ranked = torch.cat([own, torch.where(rest > _LEAST_REST, of_rest, torch.inf)[:, None]], 1)
+        active = torch.where(alphas > 0, by_slot, torch.inf)
+        ranked = torch.cat([active, torch.where(rest > _LEAST_REST, of_rest, torch.inf)[:, None]], 1)
         slot = ranked.argmin(1)
         weights = torch.cat([alphas, rest[:, None]], 1)[torch.arange(count), slot]
         found = []
@@ -263,15 +263,15 @@ def _groups(edges: list[list[int]], factors: int, by: Decomposition) -> list[_Gr
     if by == "whole":
         return [_Group(list(range(len(edges))), list(range(factors)))] if edges or factors else []
     alone = [_Group([], [f]) for f in range(factors)]
-    return ([_Group(own, []) for own in _forests(edges)] if by == "forests" else []) + alone
+    return ([_Group(forest, []) for forest in _forests(edges)] if by == "forests" else []) + alone
 
 
 def _forests(edges: list[list[int]]) -> list[list[int]]:
-    """Edges in forests: each in the first where it closes no cycle."""
+    """Splits edges into forests: each edge is in the first forest where it closes no cycle."""
     forests: list[list[int]] = []
     parents: list[dict[int, int]] = []  # in a tree of each component of each forest
     for c, (a, b) in enumerate(edges):
-        apart = (k for k, own in enumerate(parents) if _root(own, a) != _root(own, b))
+        apart = (k for k, tree in enumerate(parents) if _root(tree, a) != _root(tree, b))
         k = next(apart, len(forests))
         if k == len(forests):
             forests.append([])

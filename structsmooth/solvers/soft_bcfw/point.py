@@ -53,8 +53,8 @@ class SoftPoint:
         edges = torch.zeros(count, *((3,) if binary else shape), dtype=torch.float64)
         for links in graphs.chunks():
             a, b = nodes[links.ends].unbind(1)
-            own = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1) if potts else torch.einsum("es,er->esr", a, b)
-            edges[links.own] = short_form(own) if binary else own
+            table = torch.cat([a * b, a * (1 - b), b * (1 - a)], 1) if potts else torch.einsum("es,er->esr", a, b)
+            edges[links.span] = short_form(table) if binary else table
         return cls(weights, nodes, edges, torch.zeros(count, 2, 1 if binary else states, dtype=torch.float64))
 
     def copy(self) -> "SoftPoint":
@@ -98,8 +98,8 @@ class SoftPoint:
     def with_multipliers(self, seats: Tensor, rho: float) -> "SoftPoint":
         """The point with δ in place of δ̄, for messages of these nodes [rows]."""
         change = self.violations(seats).unflatten(0, self.multipliers.shape[:-1])
-        own = self.multipliers.shape[-1]  # the last states
-        return replace(self, multipliers=self.multipliers + change[..., -own:] / rho)
+        states = self.multipliers.shape[-1]  # the last states
+        return replace(self, multipliers=self.multipliers + change[..., -states:] / rho)
 
     def agreeing(self, graphs: FactorGraphs, first: int) -> "SoftPoint":
         """Marginals in the local polytope near these; weights and multipliers stay as they are.

@@ -50,19 +50,19 @@ class SmoothedSoftDual(ModuleSoftDual):
         entropies = torch.zeros(self.problem.n, dtype=torch.float64)
         return replace(point, alphas=torch.zeros_like(point.alphas), entropies=entropies)
 
-    def _sums(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
+    def _sums(self, point: SoftPoint, augmented: Parts, i: int, rho: float) -> Tensor:
         """The sums with smoothed maxima, and with entropies among the costs."""
-        graph, deltas, parts = self._all.each[i], self._deltas(own, i, rho), _parts(own, augmented)
+        graph, deltas, parts = self._all.each[i], self._deltas(point, i, rho), _parts(point, augmented)
         scores = self._reparameterized(i, augmented, deltas)
         smoothed = self.level * sum(float(_log_sum(p / self.level).sum()) for p in scores)
-        linear = inner(scores, (own.nodes, own.edges[: len(scores[1])]))
+        linear = inner(scores, (point.nodes, point.edges[: len(scores[1])]))
         if graph.pieces is not None:
             of_pieces = _scores(graph, deltas, augmented)
             smoothed += graph.pieces.gibbs(of_pieces, self.level)[0]
-            linear += inner(of_pieces, _held(graph, own).parts)
-        violation, entropy = own.violations(self._all.seats_of(i)), self._smoothing(own)
+            linear += inner(of_pieces, _held(graph, point).parts)
+        violation, entropy = point.violations(self._all.seats_of(i)), self._smoothing(point)
         hinge = smoothed - graph.at_labels(augmented) + graph.at_labels(graph.costs) - graph.label_score
-        squares, product = violation.square().sum(), (own.multipliers.view_as(violation) * violation).sum()
+        squares, product = violation.square().sum(), (point.multipliers.view_as(violation) * violation).sum()
         sums = (hinge, smoothed - linear - entropy, graph.cost(parts) + entropy, float(squares), float(product))
         return torch.tensor(sums, dtype=torch.float64)
 
@@ -71,7 +71,7 @@ class SmoothedSoftDual(ModuleSoftDual):
         gradient, cost = super().near(point)
         return gradient, cost + self._smoothing(agreeing(self._all, point)) / self.problem.n
 
-    def _best(self, own: SoftPoint, augmented: Parts, i: int, rho: float) -> None:
+    def _best(self, point: SoftPoint, augmented: Parts, i: int, rho: float) -> None:
         """Nothing: steps do not go to single labelings."""
 
     def _smoothing(self, point: SoftPoint) -> float:
@@ -81,14 +81,14 @@ class SmoothedSoftDual(ModuleSoftDual):
         return self.level * (entropy + float(point.entropies.sum()))
 
     def _swept(
-        self, own: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
+        self, point: SoftPoint, augmented: Parts, i: int, sweeps: Sweeps, norm: float, labels: Tensor | None
     ) -> SoftPoint:
         """The marginals of an example after sweeps, if ‖Bᵀm‖² were ``norm`` times ‖m‖²."""
-        graph, new, rho = self._all.each[i], own, sweeps.rho
+        graph, new, rho = self._all.each[i], point, sweeps.rho
         norms = Norms(1 / rho, norm / (self.lam * self.problem.n))
-        degrees, count = torch.bincount(self._all.seats_of(i), minlength=len(own.nodes)), len(graph.alone)
+        degrees, count = torch.bincount(self._all.seats_of(i), minlength=len(point.nodes)), len(graph.alone)
         for _ in range(sweeps.times):
-            moved, deltas = self._moved(augmented, own, new, norms), self._deltas(new, i, rho)
+            moved, deltas = self._moved(augmented, point, new, norms), self._deltas(new, i, rho)
             if count:
                 scores = self._reparameterized(i, moved, deltas)[1]
                 change = self._towards_gibbs(new.edges, scores)
@@ -98,19 +98,19 @@ class SmoothedSoftDual(ModuleSoftDual):
                 new = self._with_pieces(graph, new, _scores(graph, deltas, moved), norms)
             if count:
                 new = replace(new, edges=edges)
-            moved, deltas = self._moved(augmented, own, new, norms), self._deltas(new, i, rho)
+            moved, deltas = self._moved(augmented, point, new, norms), self._deltas(new, i, rho)
             scores = self._reparameterized(i, moved, deltas)[0]
             change = self._towards_gibbs(new.nodes, scores)
             messages = degrees * change.square().sum(1)
             new = replace(new, nodes=self._stepped(new.nodes, scores, change, norms, messages))
         return new
 
-    def _with_pieces(self, graph: ModuleGraph, own: SoftPoint, scores: Parts, norms: Norms) -> SoftPoint:
+    def _with_pieces(self, graph: ModuleGraph, point: SoftPoint, scores: Parts, norms: Norms) -> SoftPoint:
         """A point of an example after a step on its pieces."""
         assert graph.pieces is not None
-        pieces, held = graph.pieces, _held(graph, own)
+        pieces, held = graph.pieces, _held(graph, point)
         smoothed, gibbs = pieces.gibbs(scores, self.level)
-        change, old = minus(gibbs, held.parts), float(own.entropies)
+        change, old = minus(gibbs, held.parts), float(point.entropies)
         gap = smoothed - inner(scores, held.parts) - self.level * old
         entropy = (smoothed - inner(scores, gibbs)) / self.level
         # The distance of two distributions of labelings is that of their marginals at least.
@@ -123,12 +123,12 @@ class SmoothedSoftDual(ModuleSoftDual):
         size = min(1.0, (max(gap, 0.0) + concavity / 2) / max(curvature, _TINY))
         new = old + size * (entropy - old) + size * (1 - size) / 2 * apart_squared
         parts = tuple(m + size * d for m, d in zip(held.parts, change, strict=True))
-        moved = _with(graph, own, Held(parts, held.atoms, held.alphas))
-        return replace(moved, entropies=torch.full_like(own.entropies, new))
+        moved = _with(graph, point, Held(parts, held.atoms, held.alphas))
+        return replace(moved, entropies=torch.full_like(point.entropies, new))
 
-    def _moved(self, augmented: Parts, own: SoftPoint, new: SoftPoint, norms: Norms) -> Parts:
-        """θ + ℓ after the weights have followed the marginals from ``own`` to ``new``, if each moved alone."""
-        change = minus(_parts(new, augmented), _parts(own, augmented))
+    def _moved(self, augmented: Parts, old: SoftPoint, new: SoftPoint, norms: Norms) -> Parts:
+        """θ + ℓ after the weights have followed the marginals from ``old`` to ``new``, if each moved alone."""
+        change = minus(_parts(new, augmented), _parts(old, augmented))
         return tuple(p - norms.per_weight * m for p, m in zip(augmented, change, strict=True))
 
     def _reparameterized(self, i: int, augmented: Parts, deltas: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,20 +139,20 @@ class SmoothedSoftDual(ModuleSoftDual):
         received = nodes.index_add(0, self._all.seats_of(i), deltas)
         return received, edges[:count] - ends[:, 0, :, None] - ends[:, 1, None, :]
 
-    def _towards_gibbs(self, own: Tensor, scores: Tensor) -> Tensor:
+    def _towards_gibbs(self, mu: Tensor, scores: Tensor) -> Tensor:
         """s_a − μ_a of all blocks of one kind."""
         gibbs: Tensor = (scores.flatten(1) / self.level).softmax(1)
-        return gibbs.view_as(own) - own
+        return gibbs.view_as(mu) - mu
 
-    def _stepped(self, own: Tensor, scores: Tensor, change: Tensor, norms: Norms, messages: Tensor) -> Tensor:
+    def _stepped(self, mu: Tensor, scores: Tensor, change: Tensor, norms: Norms, messages: Tensor) -> Tensor:
         """Distributions after a step on all blocks of one kind, with squared changes of marginals [blocks]."""
-        m, direction, potentials = (tensor.flatten(1) for tensor in (own, change, scores))
+        m, direction, potentials = (tensor.flatten(1) for tensor in (mu, change, scores))
         entropy = -torch.special.xlogy(m, m).sum(1)
         gaps = self.level * (_log_sum(potentials / self.level) - entropy) - (potentials * m).sum(1)
         concavity = self.level * direction.abs().sum(1).square()
         curvature = concavity + norms.per_weight * direction.square().sum(1) + norms.per_message * messages
         sizes = ((gaps.clamp_min(0.0) + concavity / 2) / curvature.clamp_min(_TINY)).clamp_max(1.0)
-        return torch.addcmul(own, sizes.view(-1, *[1] * (own.dim() - 1)), change)
+        return torch.addcmul(mu, sizes.view(-1, *[1] * (mu.dim() - 1)), change)
 
 
 _TINY = torch.finfo(torch.float64).tiny

@@ -13,7 +13,7 @@ from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
 from structsmooth.solvers.smoothing import SmoothingSolver
-from structsmooth.solvers.svrg import fused_chain  # noqa: F401 - it registers its loop
+from structsmooth.solvers.svrg import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.svrg.steps import epoch
 
 
@@ -71,7 +71,7 @@ class SVRG(SmoothedSolver[SmoothedState]):
     state_type = SmoothedState
 
     def begin(self, problem: Problem, lam: float, weights: Tensor, step_size: float) -> SmoothedState:
-        """The given weights."""
+        """State before the first pass, at the given weights."""
         # Longer steps would diverge on the regularizer alone.
         return SmoothedState(weights, min(step_size, 0.5 / lam) if lam > 0 else step_size)
 

@@ -52,11 +52,11 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
         for p in range(states):
             for s in range(states):
                 edge_statistics[p, s] -= edge[i, p, s]
-        own_step = step_size * n * of_examples[i]
+        example_step = step_size * n * of_examples[i]
         # The next dense step will shrink these terms, which it should not.
-        add_parts(first, length, data, statistics, edge_statistics, -own_step / (1.0 - shrink), weights)
+        add_parts(first, length, data, statistics, edge_statistics, -example_step / (1.0 - shrink), weights)
         # They live on, shrinking, in all iterates to come.
         remaining = order.shape[0] - step
-        add_parts(first, length, data, statistics, edge_statistics, -own_step * sums[remaining], total)
+        add_parts(first, length, data, statistics, edge_statistics, -example_step * sums[remaining], total)
     for r in range(rows):
         _catch_up(weights, drift, r, order.shape[0] - seen[r], step_size, shrink, sums)

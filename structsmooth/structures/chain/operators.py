@@ -53,6 +53,10 @@ def _later_weighted_parts(*arguments: Any) -> Any:
     return weighted_parts(*arguments)
 
 
+def _later_scores(*arguments: Any) -> Any:
+    return scores(*arguments)
+
+
 def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     """Keep what the gradient of the top-K oracle needs: the outputs, and the shapes of the scores."""
     unary, transition, lengths, _ = inputs
@@ -100,7 +104,7 @@ def parts_backward(scores: Callable[..., Tensor]) -> Backward:
     return backward
 
 
-@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(lambda *arguments: scores(*arguments)))
+@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(_later_scores))
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:

@@ -70,11 +70,15 @@ def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tens
     return scores.new_empty(batch, k), root_index.new_full((batch, k, longest_derivation(handle)), count)
 
 
+def _curvature(potentials: tuple[Tensor], weights: tuple[Tensor], *others: Any) -> tuple[Tensor, ...]:
+    return (tangents(*potentials, *weights, *others),)
+
+
 @cpu_loop(
     "program_marginals",
     "programs.compiled:batch_marginals",
     _passes(10),
-    exp_oracle_backward(lambda potentials, weights, *others: (tangents(*potentials, *weights, *others),)),
+    exp_oracle_backward(_curvature),
     save_inputs_and_statistics,
     inputs=rooted,
     finish=without_statistics,

@@ -107,7 +107,7 @@ def test_stochastic_epochs_are_the_plain_ones(mask: str, smoother: Any) -> None:
 
 
 def both(steps: Any) -> tuple[Any, Any]:
-    """The fused loop and the plain one."""
+    """The compiled loop and the plain one."""
     return steps, steps.dispatch(object)
 
 

@@ -316,7 +316,7 @@ def test_without_draws_there_are_no_steps(count: int) -> None:
     assert torch.equal(after.statistics, start.statistics)
 
 
-@pytest.mark.parametrize("steps", [epoch, plain], ids=["fused", "plain"])
+@pytest.mark.parametrize("steps", [epoch, plain], ids=["compiled", "plain"])
 def test_without_gaps_all_examples_are_as_likely(steps: Callable[..., Any]) -> None:
     problem = small_problem()
     start = replace(iterate(problem), gaps=torch.zeros(problem.n, dtype=torch.float64))

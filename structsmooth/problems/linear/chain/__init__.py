@@ -57,8 +57,8 @@ class SparseChainProblem(ChainProblem):
 
     def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
         """The part of a vector [dim] that belongs to some attributes, or to none."""
-        own, transition, ends = self.views(w)
-        return torch.cat([own[attributes], transition, ends]).flatten()
+        unary, transition, ends = self.views(w)
+        return torch.cat([unary[attributes], transition, ends]).flatten()
 
 
 class DenseChainProblem(ChainProblem):

@@ -23,7 +23,7 @@ from structsmooth.problems.linear.chain.compiled_primal import (
 
 @compiled
 def block(i, data, statistics):
-    """Where the tokens of example i start, their number, and its own statistics."""
+    """Where the tokens of example i start, their number, and a view of its rows of statistics."""
     offsets, states = data[1], statistics.shape[1]
     first = offsets[i]
     length = offsets[i + 1] - first
@@ -31,14 +31,14 @@ def block(i, data, statistics):
 
 
 @compiled
-def room(work, states):
-    """Room for the statistics of the longest example."""
+def empty_statistics(work, states):
+    """An array for the statistics of any one example, of unknown values: nodes [T, S], then transitions [S, S]."""
     return np.empty((work.node.shape[0] + states, states))
 
 
 @compiled
 def read_block(i, offsets, packed, rows):
-    """Where the tokens of example i start, their number, and its own statistics, in ``rows``."""
+    """Where the tokens of example i start, and their number; its statistics are unpacked into ``rows``."""
     starts, kinds, columns, values = packed
     begin, end = rows_of(i, offsets, rows.shape[1])
     read(kinds[begin:end], columns, values, starts[i], rows)
@@ -46,15 +46,15 @@ def read_block(i, offsets, packed, rows):
 
 
 @compiled
-def mean_score(transition, length, unary, own):
+def mean_score(transition, length, unary, statistics):
     """Score of the statistics of an example."""
     states, score = unary.shape[1], 0.0
     for t in range(length):
         for s in range(states):
-            score += unary[t, s] * own[t, s]
+            score += unary[t, s] * statistics[t, s]
     for p in range(states):
         for s in range(states):
-            score += transition[p, s] * own[length + p, s]
+            score += transition[p, s] * statistics[length + p, s]
     return score
 
 
@@ -120,26 +120,27 @@ def add_gathered(count, length, rows, sums, node, edge, factor, transition_scale
 
 
 @inlined
-def move(own, length, size, node, edge):
-    """Own statistics += size * (node, edge)."""
+def move(statistics, length, size, node, edge):
+    """statistics += size * (node, edge)."""
     states = node.shape[1]
     for t in range(length):
         for s in range(states):
-            own[t, s] += size * node[t, s]
+            statistics[t, s] += size * node[t, s]
     for p in range(states):
         for s in range(states):
-            own[length + p, s] += size * edge[p, s]
+            statistics[length + p, s] += size * edge[p, s]
 
 
 @entry_point
 def block_values(data, weights, packed, from_labels, values):
     """Block gaps of examples, or block margins: what the score of the statistics is above that of the labels."""
     work = workspace(data, weights.shape[1], ())
-    own, transition, offsets, example_weights = room(work, weights.shape[1]), work.transition, data[1], data[5]
+    offsets, example_weights, transition = data[1], data[5], work.transition
+    statistics = empty_statistics(work, weights.shape[1])
     for i in range(values.shape[0]):
-        _, length = read_block(i, offsets, packed, own)
+        _, length = read_block(i, offsets, packed, statistics)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
-        mean = mean_score(transition, length, work.unary, own)
+        mean = mean_score(transition, length, work.unary, statistics)
         value = mean - labels if from_labels else max_oracle(transition, length, work) - mean
         values[i] = value * example_weights[i]
 
@@ -148,12 +149,12 @@ def block_values(data, weights, packed, from_labels, values):
 def expected_cost(data, states, packed):
     """Sum of the costs under the statistics, each times the weight of its example."""
     _, offsets, labels, costs, _, example_weights, _ = data
-    own, total = room(workspace(data, states, ()), states), 0.0
+    statistics, total = empty_statistics(workspace(data, states, ()), states), 0.0
     for i in range(example_weights.shape[0]):
-        first, length = read_block(i, offsets, packed, own)
+        first, length = read_block(i, offsets, packed, statistics)
         cost = 0.0
         for t in range(length):
-            cost += costs[first + t] * (1.0 - own[t, labels[first + t]])
+            cost += costs[first + t] * (1.0 - statistics[t, labels[first + t]])
         total += example_weights[i] * cost
     return total
 
@@ -163,10 +164,10 @@ def dual_weights(data, packed, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
     states, offsets, example_weights = out.shape[1], data[1], data[5]
     work = workspace(data, states, ())
-    own, node, edge = room(work, states), work.node, work.edge[0]
+    statistics, node, edge = empty_statistics(work, states), work.node, work.edge[0]
     for i in range(example_weights.shape[0]):
-        first, length = read_block(i, offsets, packed, own)
-        copy_rows(own, node, length)
-        copy_rows(own[length:], edge, states)
+        first, length = read_block(i, offsets, packed, statistics)
+        copy_rows(statistics, node, length)
+        copy_rows(statistics[length:], edge, states)
         subtract_labels(first, length, data[2], node, edge)
         add_parts(first, length, data, node, edge, factor * example_weights[i], out)

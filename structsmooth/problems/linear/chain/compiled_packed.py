@@ -38,7 +38,7 @@ def _kind(row):
 
 @compiled
 def _mark(rows, kinds):
-    """Kinds of rows; returns the number of their entries."""
+    """Writes the kinds of rows; returns the number of their entries."""
     entries = 0
     for r in range(kinds.shape[0]):
         kinds[r] = _kind(rows[r])
@@ -48,7 +48,7 @@ def _mark(rows, kinds):
 
 @compiled
 def _write(rows, kinds, columns, values, start):
-    """Entries of rows of known kinds, from ``start`` on."""
+    """Writes the entries of rows of known kinds, from ``start`` on."""
     for r in range(kinds.shape[0]):
         if kinds[r] < EMPTY:
             for s in range(rows.shape[1]):
@@ -59,7 +59,7 @@ def _write(rows, kinds, columns, values, start):
 
 @compiled
 def read(kinds, columns, values, start, rows):
-    """Rows of some kinds, whose entries begin at ``start``."""
+    """Unpacks rows of these kinds, whose entries begin at ``start``, into ``rows``."""
     for r in range(kinds.shape[0]):
         for s in range(rows.shape[1]):
             rows[r, s] = 0.0
@@ -72,7 +72,7 @@ def read(kinds, columns, values, start, rows):
 
 @compiled
 def _label_rows(labels, rows):
-    """Parts of the labels of one example."""
+    """Writes the parts of the labels of one example into its rows."""
     length = labels.shape[0]
     fill_rows(rows, rows.shape[0], 0.0)
     for t in range(length):
@@ -83,7 +83,7 @@ def _label_rows(labels, rows):
 
 @entry_point
 def pack(rows, offsets, packed):
-    """Starts and kinds of rows; where there is room for entries, these too."""
+    """Writes starts and kinds of rows, and their entries if there are arrays for them."""
     starts, kinds, columns, values = packed
     starts[0] = 0
     for i in range(offsets.shape[0] - 1):
@@ -104,11 +104,11 @@ def pack_labels(labels, states, offsets, packed):
     starts[0] = 0
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, states)
-        own = rows[: end - begin]
-        _label_rows(labels[offsets[i] : offsets[i + 1]], own)
-        starts[i + 1] = starts[i] + _mark(own, kinds[begin:end])
+        parts = rows[: end - begin]
+        _label_rows(labels[offsets[i] : offsets[i + 1]], parts)
+        starts[i + 1] = starts[i] + _mark(parts, kinds[begin:end])
         if columns.shape[0] > 0:
-            _write(own, kinds[begin:end], columns, values, starts[i])
+            _write(parts, kinds[begin:end], columns, values, starts[i])
 
 
 @entry_point
@@ -121,14 +121,14 @@ def unpack(packed, offsets, rows):
 
 
 # While steps change statistics, the entries of an example stay where they are until a step on it. The first puts them
-# into new ones, as many as there are. If they outgrow that room, they get room for all that its rows may ever have.
+# into new ones, as many as there are. If they outgrow that space, they get space for all that its rows may ever have.
 # The tuple of changes has kinds, columns and values of the new entries, where those of an example begin in them (-1:
-# nowhere), the room it has there, and the number of entries that are in use [1].
+# nowhere), the space reserved for it there, and the number of entries that are in use [1].
 
 
 @inlined
 def read_changed(i, begin, end, packed, changes, rows):
-    """Rows of example i, which steps may have changed."""
+    """Unpacks the rows of example i, which steps may have changed, into ``rows``."""
     starts, _, old_columns, old_values = packed
     kinds, columns, values, where, _, _ = changes
     if where[i] < 0:
@@ -139,18 +139,18 @@ def read_changed(i, begin, end, packed, changes, rows):
 
 @inlined
 def write_changed(i, begin, end, rows, changes):
-    """New rows of example i."""
-    kinds, columns, values, where, room, used = changes
+    """Packs new rows of example i into the changes."""
+    kinds, columns, values, where, reserved, used = changes
     entries = _mark(rows, kinds[begin:end])
-    if where[i] < 0 or entries > room[i]:
-        room[i] = entries if where[i] < 0 else (end - begin) * rows.shape[1]
-        where[i] = take(used, room[i])
+    if where[i] < 0 or entries > reserved[i]:
+        reserved[i] = entries if where[i] < 0 else (end - begin) * rows.shape[1]
+        where[i] = take(used, reserved[i])
     _write(rows, kinds[begin:end], columns, values, where[i])
 
 
 @entry_point
 def count_changed(offsets, states, kinds, starts):
-    """Starts of entries in the order of their examples."""
+    """Writes where the entries of each example start, if they are in the order of the examples."""
     starts[0] = 0
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, states)
@@ -161,7 +161,7 @@ def count_changed(offsets, states, kinds, starts):
 
 @entry_point
 def gather_changed(packed, changes, starts, columns, values):
-    """Entries in the order of their examples."""
+    """Writes the entries of all examples, changed or not, in the order of the examples."""
     old_starts, _, old_columns, old_values = packed
     _, new_columns, new_values, where, _, _ = changes
     for i in range(where.shape[0]):

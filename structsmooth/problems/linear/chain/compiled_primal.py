@@ -36,7 +36,7 @@ Workspace = namedtuple(
 
 @compiled
 def workspace(data, states, smoothing):
-    """Room for the longest example and the outputs of its oracle."""
+    """Scratch arrays for the longest example and the outputs of its oracle."""
     steps, offsets = 0, data[1]
     for i in range(offsets.shape[0] - 1):
         steps = max(steps, offsets[i + 1] - offsets[i])
@@ -61,7 +61,7 @@ def workspace(data, states, smoothing):
 
 @inlined
 def transition_of(weights):
-    """The rows of the transitions."""
+    """The rows of the weights that score transitions: a view [S, S]."""
     states = weights.shape[1]
     return weights[weights.shape[0] - states - 2 : weights.shape[0] - 2]
 
@@ -167,7 +167,7 @@ def _add_output(labels, length, weight, work):
 
 @compiled
 def _top_k_oracle(transition, length, smoothing, work):
-    """Algorithm 2, and the weights of its outputs."""
+    """The smoothed max over the K best outputs, which Algorithm 2 of Pillutla et al. (2019) finds, and the max."""
     (mu, k), values, simplex = smoothing, work.values, work.simplex
     edges = transition.reshape((1, *transition.shape))
     top_k(work.unary, edges, length, k, work.score, work.back, values, work.labels)
@@ -181,7 +181,7 @@ def _top_k_oracle(transition, length, smoothing, work):
 
 @compiled
 def _exp_oracle(transition, length, mu, work):
-    """Algorithm 3: sum-product on the potentials divided by mu."""
+    """The max smoothed by the entropy, by sum-product on the potentials divided by mu (Algorithm 3), and the max."""
     best = max_oracle(transition, length, work)
     edges = np.empty((1, *transition.shape))
     divide_rows(transition, transition.shape[0], mu, edges[0])
@@ -213,7 +213,7 @@ def sum_product(unary, edges, length, work):
 
 @inlined
 def add_label_parts(length, node, edge, factor, transition_scale, out):
-    """The rows of transitions and of first and last labels, which every example has."""
+    """out += factor * B^T (node, edge) in the rows of transitions and of first and last labels, of all examples."""
     states = node.shape[1]
     transition, ends = transition_of(out), out[-2:]
     for s in range(states):
@@ -274,7 +274,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     _, sentence_offsets, labels, costs, _, example_weights, _ = data
     states = weights.shape[1]
     work = workspace(data, states, smoothing)
-    own, own_edge = work.node, work.edge[0]
+    statistics, edge_statistics = work.node, work.edge[0]
     smoothed_loss, loss, cost = 0.0, 0.0, 0.0
     for i in range(sentence_offsets.shape[0] - 1):
         first = sentence_offsets[i]
@@ -286,11 +286,11 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
         loss += example_weight * (best - score)
         for t in range(length):
             if costs[first + t] > -np.inf:
-                cost += example_weight * costs[first + t] * (1.0 - own[t, labels[first + t]])
+                cost += example_weight * costs[first + t] * (1.0 - statistics[t, labels[first + t]])
         if edge.shape[0] > 0:
-            copy_rows(own, node[first:], length)
-            copy_rows(own_edge, edge[i], states)
+            copy_rows(statistics, node[first:], length)
+            copy_rows(edge_statistics, edge[i], states)
         if gradient.shape[0] > 0:
-            subtract_labels(first, length, labels, own, own_edge)
-            add_parts(first, length, data, own, own_edge, example_weight, gradient)
+            subtract_labels(first, length, labels, statistics, edge_statistics)
+            add_parts(first, length, data, statistics, edge_statistics, example_weight, gradient)
     return smoothed_loss, loss, cost

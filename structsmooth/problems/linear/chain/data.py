@@ -50,12 +50,12 @@ class ChainData:
 
     @property
     def label_type(self) -> torch.dtype:
-        """Of the labels of outputs that examples hold: the smallest that will do."""
+        """The smallest type of integers for labels, by which the outputs that examples hold are stored."""
         return torch.uint8 if self.states <= 256 else torch.int32
 
     @cached_property
     def digest(self) -> int:
-        """Of the lengths of sequences, by which statistics know whose they are."""
+        """A checksum of the lengths of the sequences, by which packed statistics are known to be of these sequences."""
         return crc32(_array(self.sequences.offsets))
 
     @cached_property
@@ -64,14 +64,14 @@ class ChainData:
         features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
-            forbidden = torch.cat([self.mask.transition, *(own[None] for own in self.mask[1:])]).clamp_min(
+            forbidden = torch.cat([self.mask.transition, *(scores[None] for scores in self.mask[1:])]).clamp_min(
                 compiled_primal.FORBIDDEN
             )
         weights = _array(self.normalized_weights)
         return features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden)
 
     def parts(self, count: int) -> list["Part"]:
-        """All sequences as consecutive parts of about equal numbers of tokens; at most so many."""
+        """The sequences in at most ``count`` consecutive parts, with about equal numbers of tokens."""
         tokens = len(self.labels) * torch.arange(1, count) // count
         cuts = torch.searchsorted(self.sequences.offsets, tokens).tolist()
         bounds = sorted({0, *cuts, self.n})
@@ -166,7 +166,7 @@ class Part:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """As those of all sequences; tokens keep their numbers."""
+        """The arrays of :attr:`ChainData.arrays` for these sequences; tokens keep their numbers."""
         features, offsets, *others, weights, forbidden = self.data.arrays
         return features, offsets[self.begin : self.end + 1], *others, weights[self.begin : self.end], forbidden
 
@@ -197,7 +197,7 @@ def summed(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def smoothing(smoother: Smoother) -> tuple[()] | tuple[float] | tuple[float, int]:
-    """Level and outputs of smoothing, as compiled passes take them, if they know the smoother."""
+    """A smoother as compiled passes take it: (μ,) for the entropy, (μ, K) for top-K, () without smoothing."""
     if isinstance(smoother, Entropy):
         return (float(smoother.mu),)
     if isinstance(smoother, Max) or (isinstance(smoother, L2) and smoother.k == 1):
@@ -213,10 +213,10 @@ def checked_mask(mask: TransitionMask | None, states: int) -> TransitionMask | N
         return None
     shapes = {"transition": (states, states), "start": (states,), "stop": (states,)}
     for name, shape in shapes.items():
-        own = getattr(mask, name, None)
-        if not isinstance(own, Tensor) or own.shape != shape:
-            found = type(own).__name__ if not isinstance(own, Tensor) else f"shape {tuple(own.shape)}"
+        scores = getattr(mask, name, None)
+        if not isinstance(scores, Tensor) or scores.shape != shape:
+            found = type(scores).__name__ if not isinstance(scores, Tensor) else f"shape {tuple(scores.shape)}"
             raise ValueError(f"mask must have a tensor {name} of shape {shape}, got {found}; see transition_mask")
-        if not bool(((own == 0) | (own == -torch.inf)).all()):
+        if not bool(((scores == 0) | (scores == -torch.inf)).all()):
             raise ValueError(f"mask must hold 0 for what is allowed and -inf for what is not, got others in {name}")
     return TransitionMask(*(getattr(mask, name).detach().double() for name in shapes))

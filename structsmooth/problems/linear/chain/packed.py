@@ -31,7 +31,7 @@ class Packed:
     """Everything in one tensor, int64 [words]: what states hold."""
 
     @classmethod
-    def room(cls, data: ChainData, entries: int) -> "Packed":
+    def empty(cls, data: ChainData, entries: int) -> "Packed":
         """Packed statistics whose values are still to be filled in."""
         rows = len(data.labels) + data.n * data.states
         sizes = _sizes(data.n, rows, entries)
@@ -81,22 +81,22 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
 class Changes:
     """What the steps of an epoch make of packed statistics, which stay as they are.
 
-    There is room for all that rows may ever have, of which the system provides no more than what is used.
+    The arrays are as long as rows may ever need; the system provides no more memory than what is used.
     """
 
     def __init__(self, data: ChainData, before: Packed) -> None:
         self.data, self.before = data, before
         kinds = before.arrays[1].copy()
         most = 2 * len(kinds) * data.states
-        room = (np.empty(most, np.int16), np.empty(most, np.float64))
+        entries = (np.empty(most, np.int16), np.empty(most, np.float64))
         places = (np.full(data.n, -1), np.empty(data.n, np.int64), np.zeros(1, np.int64))
-        self.arrays = (kinds, *room, *places)
+        self.arrays = (kinds, *entries, *places)
 
     def packed(self) -> Packed:
         """The statistics after the epoch."""
         starts, kinds = np.empty(self.data.n + 1, np.int64), self.arrays[0]
         compiled_packed.count_changed(self.data.arrays[1], self.data.states, kinds, starts)
-        after = Packed.room(self.data, int(starts[-1]))
+        after = Packed.empty(self.data, int(starts[-1]))
         after.arrays[0][:], after.arrays[1][:] = starts, kinds
         compiled_packed.gather_changed(self.before.arrays, self.arrays, *after.arrays[::2], after.arrays[3])
         return after
@@ -104,9 +104,9 @@ class Changes:
 
 def _filled(data: ChainData, fill: Callable[[tuple[Any, ...]], None]) -> Packed:
     """What a compiled pass fills in: first starts and kinds, then entries too."""
-    counted = Packed.room(data, 0)
+    counted = Packed.empty(data, 0)
     fill(counted.arrays)
-    full = Packed.room(data, int(counted.arrays[0][-1]))
+    full = Packed.empty(data, int(counted.arrays[0][-1]))
     fill(full.arrays)
     return full
 
@@ -118,9 +118,9 @@ def _is_packed(statistics: Tensor) -> bool:
 def _checked(data: ChainData, words: Tensor) -> Packed:
     """Packed statistics, if they are of these sequences."""
     words = checked("statistics", words, torch.int64, -1)
-    own = [data.digest, data.n, len(data.labels) + data.n * data.states, data.states]
+    expected = [data.digest, data.n, len(data.labels) + data.n * data.states, data.states]
     *header, entries = words[:_HEADER].tolist() or [0]
-    if header != own or len(words) != _HEADER + sum(_sizes(own[1], own[2], entries)):
+    if header != expected or len(words) != _HEADER + sum(_sizes(expected[1], expected[2], entries)):
         raise ValueError(
             f"statistics must be of {data.n} sequences with {len(data.labels)} tokens and {data.states} labels, "
             "got packed ones of others"

@@ -187,7 +187,7 @@ class ChainProblem(LinearProblem):
         labels = self.labels.to(self.data.label_type).split(self.sequences.lengths.tolist())
         alphas = torch.zeros(self.n, capacity, dtype=torch.float64)
         alphas[:, 0] = 1
-        return torch.cat([own.repeat(capacity) for own in labels]), alphas, alphas.int()
+        return torch.cat([y.repeat(capacity) for y in labels]), alphas, alphas.int()
 
     def parts(self, atom: Tensor, block: int) -> Parts:
         """Nodes [T, S] and summed edges [S, S] of one labelling."""
@@ -227,29 +227,29 @@ class ChainProblem(LinearProblem):
 
     @property
     def _packs(self) -> bool:
-        """Processes exchange statistics as vectors."""
+        """Whether statistics are packed; processes that share passes exchange them as vectors."""
         return self.bounds is None and self.shard is None
 
     def expected_cost(self, statistics: Tensor) -> float:
         """(1/n) Σ ⟨ℓ_i, m_i⟩, compiled."""
-        own = packed(self.data, statistics)
+        m = packed(self.data, statistics)
 
-        def of(part: Part) -> float:
-            cost: float = compiled_dual.expected_cost(part.arrays, self.states, own.part(part))
+        def cost_of(part: Part) -> float:
+            cost: float = compiled_dual.expected_cost(part.arrays, self.states, m.part(part))
             return cost
 
-        return sum(self._over_parts(of))
+        return sum(self._over_parts(cost_of))
 
     def dual_weights(self, statistics: Tensor, lam: float) -> Tensor:
         """v = −(1/(λn)) Σ B_iᵀ(m_i − ν(y_i)), [dim], compiled."""
-        data, own = self.data, packed(self.data, statistics)
+        data, m = self.data, packed(self.data, statistics)
 
-        def of(part: Part) -> Tensor:
+        def weights_of(part: Part) -> Tensor:
             v = self.start()
-            compiled_dual.dual_weights(part.arrays, own.part(part), -1 / lam, data.matrix(v))
+            compiled_dual.dual_weights(part.arrays, m.part(part), -1 / lam, data.matrix(v))
             return v
 
-        return summed(self._over_parts(of))
+        return summed(self._over_parts(weights_of))
 
     @all_reduced(mean_rows)
     def block_gaps(self, w: Tensor, statistics: Tensor) -> Tensor:
@@ -300,9 +300,9 @@ class ChainProblem(LinearProblem):
         node, edge = w.new_empty(kept[0], self.states), w.new_empty(kept[1], self.states, self.states)
         (smoothed, hinge, cost), gradient = self._passed(w, smoother, node, edge, w)
         wanted = with_loss or smoother == self.smoother
-        loss = hinge if isinstance(self.smoother, Max) else self.own_loss(w, smoother, smoothed, wanted)
+        loss = hinge if isinstance(self.smoother, Max) else self.objective_loss(w, smoother, smoothed, wanted)
         full = FullPass(w.clone(), smoother, smoothed, gradient, loss, cost)
-        full = replace(full, expected_cost=self.own_cost(full))
+        full = replace(full, expected_cost=self.objective_cost(full))
         return ChainPass(**vars(full), node=node, edge=edge) if with_statistics else full
 
     def losses_and_grads(
@@ -327,21 +327,21 @@ class ChainProblem(LinearProblem):
         self, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
     ) -> tuple[Means, Tensor]:
         """Means over all examples, and the gradient; see :func:`_pass_over`."""
-        own = self._over_parts(lambda part: _pass_over(part, w, smoother, node, edge, gradient))
-        means, gradients = zip(*own, strict=True)
+        passes = self._over_parts(lambda part: _pass_over(part, w, smoother, node, edge, gradient))
+        means, gradients = zip(*passes, strict=True)
         self.oracle_calls += self.n
         smoothed, hinge, cost = map(sum, zip(*means, strict=True))
         return (smoothed, hinge, cost), summed(gradients)
 
     def _block_values(self, w: Tensor, statistics: Tensor, *, from_labels: bool) -> Tensor:
         """Block gaps, or margins of the statistics from the labels: [n]."""
-        w, own, values = self.data.checked_vector("w", w), packed(self.data, statistics), w.new_empty(self.n)
+        w, m, values = self.data.checked_vector("w", w), packed(self.data, statistics), w.new_empty(self.n)
 
-        def of(part: Part) -> None:
-            arrays = (part.arrays, self.data.matrix(w), own.part(part))
+        def fill(part: Part) -> None:
+            arrays = (part.arrays, self.data.matrix(w), m.part(part))
             compiled_dual.block_values(*arrays, from_labels, part.examples(values))
 
-        self._over_parts(of)
+        self._over_parts(fill)
         return values
 
     def _over_parts(self, of: Callable[[Part], R]) -> list[R]:
@@ -353,7 +353,7 @@ class ChainProblem(LinearProblem):
 def _pass_over(
     part: Part, w: Tensor, smoother: Smoother, node: Tensor, edge: Tensor, gradient: Tensor
 ) -> tuple[Means, Tensor]:
-    """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if there is room for it.
+    """Means of the smoothed loss, the loss and the cost over some examples, and the gradient, if it has an array.
 
     Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
     """

@@ -37,8 +37,8 @@ def agreeing_labels(
     ends = lengths.cumsum(0)
     for part in torch.arange(len(lengths)).split(_CHUNK):
         tokens = slice(int(ends[part[0]] - lengths[part[0]]), int(ends[part[-1]]))
-        own, free = pad(labels[tokens], lengths[part]), pad(unknown[tokens], lengths[part])
-        allowed = free.unsqueeze(-1) | (torch.arange(states) == own.unsqueeze(-1))
+        y, free = pad(labels[tokens], lengths[part]), pad(unknown[tokens], lengths[part])
+        allowed = free.unsqueeze(-1) | (torch.arange(states) == y.unsqueeze(-1))
         unary = torch.where(allowed, 0.0, -torch.inf).to(mask.transition)
         chain = LinearChain(unary, mask.transition, lengths[part], start=mask.start, stop=mask.stop)
         values, best = chain.max()

@@ -133,10 +133,10 @@ class FactorGraphProblem(LinearProblem):
         """Statistics of nodes [N, S] and edges [E, S, S], of labels or of a vertex of the local polytope."""
         if atom.is_floating_point():
             return self._as_parts(atom, block)
-        own = self.graphs.edges_of(block)
+        edges = self.graphs.edges_of(block)
         node = torch.zeros(len(atom), self.states, dtype=torch.float64)
-        edge = node.new_zeros(own.stop - own.start, self.states, self.states)
-        compiled_scores.mark_parts(atom.numpy(), self.graphs.edges[own].numpy(), node.numpy(), edge.numpy())
+        edge = node.new_zeros(edges.stop - edges.start, self.states, self.states)
+        compiled_scores.mark_parts(atom.numpy(), self.graphs.edges[edges].numpy(), node.numpy(), edge.numpy())
         return node, edge
 
     def block_statistics(self, statistics: Tensor, block: int) -> Parts:
@@ -159,8 +159,8 @@ class FactorGraphProblem(LinearProblem):
 
     def _as_parts(self, vector: Tensor, block: int) -> Parts:
         """Views of a vector in the shapes of the potentials of an example."""
-        own = self.graphs.nodes_of(block)
-        size = (own.stop - own.start) * self.states
+        nodes = self.graphs.nodes_of(block)
+        size = (nodes.stop - nodes.start) * self.states
         return vector[:size].view(-1, self.states), vector[size:].view(-1, self.states, self.states)
 
     @of_examples

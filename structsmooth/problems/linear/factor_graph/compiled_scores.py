@@ -18,11 +18,11 @@ def add_potentials(weights, features, places, block, first, node, edge):
             node[v, first + s] += score
     weighted = unary.shape[1]
     for e in range(edge.shape[0]):
-        own = pairwise[edge_types[edges_begin + e]]
+        table = pairwise[edge_types[edges_begin + e]]
         for p in range(pairwise.shape[2]):
             score = 0.0
             for d in range(f.shape[1]):
-                score += own[d, p] * f[edges_begin + e, d]
+                score += table[d, p] * f[edges_begin + e, d]
             if pairwise.shape[2] == 1:  # the score of agreement
                 for s in range(first, first + weighted):
                     edge[e, s, s] += score
@@ -45,7 +45,7 @@ def add_adjoint(weights, features, places, block, first, node, edge, scale):
                     unary[kind, s, d] += amount * x[row, d]
     weighted = unary.shape[1]
     for e in range(edge.shape[0]):
-        own = pairwise[edge_types[edges_begin + e]]
+        table = pairwise[edge_types[edges_begin + e]]
         for p in range(pairwise.shape[2]):
             if pairwise.shape[2] == 1:
                 amount = 0.0
@@ -56,7 +56,7 @@ def add_adjoint(weights, features, places, block, first, node, edge, scale):
             amount *= scale
             if amount != 0:
                 for d in range(f.shape[1]):
-                    own[d, p] += amount * f[edges_begin + e, d]
+                    table[d, p] += amount * f[edges_begin + e, d]
 
 
 @entry_point

@@ -19,7 +19,7 @@ _CHUNK = 2**18
 class Links(NamedTuple):
     """Links of some examples: a link is an edge of one example."""
 
-    own: slice  # their numbers among the links of all examples
+    span: slice  # their numbers among the links of all examples
     edges: Tensor  # [links]
     ends: Tensor  # the two nodes of each link, by their numbers among those of all examples, [links, 2]
 
@@ -100,7 +100,8 @@ class FactorGraphs:
         for name in ("features", "costs", "edge_features", "base_scores"):
             self._keep_finite(name)
         for name in ("labels", "types", "rows", "edge_types", "edges", "node_offsets", "edge_offsets", "edge_sets"):
-            self._keep_integers(name)
+            require_integers(name, getattr(self, name))
+            object.__setattr__(self, name, getattr(self, name).long().contiguous())
         for name in ("features", "edge_features", "base_scores"):
             if getattr(self, name).dim() != 2:
                 raise ValueError(f"{name} must have two dimensions, got shape {tuple(getattr(self, name).shape)}")
@@ -204,8 +205,8 @@ class FactorGraphs:
         """The links of a range of examples."""
         edges, offsets = compressed_rows(self.edge_offsets, self.edge_sets[begin:end])
         first = self.node_offsets[begin:end].repeat_interleave(offsets.diff())
-        own = slice(int(self.link_offsets[begin]), int(self.link_offsets[end]))
-        return Links(own, edges, self.edges[edges] + first[:, None])
+        span = slice(int(self.link_offsets[begin]), int(self.link_offsets[end]))
+        return Links(span, edges, self.edges[edges] + first[:, None])
 
     @cached_property
     def _places(self) -> tuple[list[int], list[int], list[int]]:
@@ -214,7 +215,7 @@ class FactorGraphs:
 
     @property
     def _size(self) -> int:
-        """More than the number of any node that has an edge."""
+        """One more than the largest number of a node that has an edge; 0 without edges."""
         return int(self.edges.max()) + 1 if len(self.edges) else 0
 
     @property
@@ -228,10 +229,6 @@ class FactorGraphs:
         if not bool(value.isfinite().all()):
             raise ValueError(f"{name} must be finite, got NaN or an infinity")
         object.__setattr__(self, name, value.detach().double().contiguous())
-
-    def _keep_integers(self, name: str) -> None:
-        require_integers(name, getattr(self, name))
-        object.__setattr__(self, name, getattr(self, name).long().contiguous())
 
     def _check_offsets(self) -> None:
         for name, end in {"node_offsets": len(self.labels), "edge_offsets": len(self.edges)}.items():
@@ -256,23 +253,23 @@ class FactorGraphs:
         sets = len(self.edge_offsets) - 1
         inside = (self.edge_sets >= 0) & (self.edge_sets < sets)
         _require(inside, f"edge_sets must be from 0 to {sets - 1}", self.edge_sets)
-        own, sizes = self._set_of_edges, self.node_offsets.diff()
+        set_of, sizes = self._set_of_edges, self.node_offsets.diff()
         least = torch.full((sets,), torch.iinfo(torch.int64).max).scatter_reduce(0, self.edge_sets, sizes, "amin")
-        known = (self.edges >= 0) & (self.edges < least[own, None])
+        known = (self.edges >= 0) & (self.edges < least[set_of, None])
         if not bool(known.all()):
             bad = int((~known.all(1)).nonzero()[0])
-            example = int(((self.edge_sets == own[bad]) & (sizes == least[own[bad]])).nonzero()[0])
+            example = int(((self.edge_sets == set_of[bad]) & (sizes == least[set_of[bad]])).nonzero()[0])
             raise ValueError(
                 f"edges must be between nodes 0 to {int(sizes[example]) - 1} of example {example}, "
                 f"got {self.edges[bad].tolist()}"
             )
         _require(self.edges[:, 0] != self.edges[:, 1], "edges must not lead from a node to itself", self.edges)
         first, second = self.edges.sort(1).values.unbind(1)
-        keys, order = ((own * self._size + first) * self._size + second).sort(stable=True)
+        keys, order = ((set_of * self._size + first) * self._size + second).sort(stable=True)
         twice = (keys.diff() == 0).nonzero()
         if len(twice):
             edge = order[int(twice[0]) + 1]
-            example = int((self.edge_sets == own[edge]).nonzero()[0])
+            example = int((self.edge_sets == set_of[edge]).nonzero()[0])
             raise ValueError(
                 f"edges must not be given twice, got {self.edges[edge].tolist()} again in example {example}"
             )

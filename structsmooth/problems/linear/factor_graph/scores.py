@@ -43,7 +43,7 @@ class GraphScores:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of the weights of nodes [types, S', D] and of edges [types, De, P], with P = 1 or S'²."""
+        """The shapes of the weights of nodes [types, S', D] and of edges [types, De, P], with P = 1 or S'²."""
         parts = 1 if self.potts else self.weighted**2
         nodes = (self.node_types, self.weighted, self.features.shape[1])
         return nodes, (self.edge_types, self.graphs.edge_features.shape[1], parts)
@@ -81,20 +81,20 @@ class GraphScores:
         self.add_adjoint(m, block, 1.0, vector)
         return float(vector @ vector)
 
-    def add_nodes(self, nodes: Tensor, own: slice, scale: float, w: Tensor) -> None:
+    def add_nodes(self, nodes: Tensor, span: slice, scale: float, w: Tensor) -> None:
         """w += scale · Bᵀ in place, for statistics [N, S] of a range of nodes."""
         unary, _ = self.views(w)
-        used, rows = self.graphs.rows[own].unique(return_inverse=True)
+        used, rows = self.graphs.rows[span].unique(return_inverse=True)
         x = self.features if len(used) == len(self.features) else self.features[used]
         # Nodes of one type may share a row of features.
         sums = nodes.new_zeros(len(used), *unary.shape[:2])
-        sums.index_put_((rows, self.graphs.types[own]), nodes[:, self.first :], accumulate=True)
+        sums.index_put_((rows, self.graphs.types[span]), nodes[:, self.first :], accumulate=True)
         unary.flatten(0, 1).addmm_(sums.flatten(1).T, x, alpha=scale)
 
-    def add_edges(self, parts: Tensor, own: slice | Tensor, scale: float, w: Tensor) -> None:
+    def add_edges(self, parts: Tensor, edges: slice | Tensor, scale: float, w: Tensor) -> None:
         """w += scale · Bᵀ in place, for statistics [E, P] of these edges."""
         _, pairwise = self.views(w)
-        f, types = self.graphs.edge_features[own], self.graphs.edge_types[own]
+        f, types = self.graphs.edge_features[edges], self.graphs.edge_types[edges]
         pairwise.index_add_(0, types, f[:, :, None] * parts[:, None, :], alpha=scale)
 
     @cached_property
@@ -149,7 +149,7 @@ class GraphScores:
 
     @cached_property
     def _edge_arrays(self) -> tuple[Any, ...]:
-        """Besides, where nodes, links and edges of each example begin: [n + 1, 3]."""
+        """Numbers, norms and features of edges, and where nodes, links and edges of each example begin: [n + 1, 3]."""
         graphs, f = self.graphs, self.graphs.edge_features
         edges = torch.cat([graphs.edges, graphs.edge_types[:, None]], 1)
         first = torch.nn.functional.pad(graphs.edge_offsets[graphs.edge_sets], (0, 1))

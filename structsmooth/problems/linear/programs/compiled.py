@@ -20,12 +20,12 @@ from structsmooth.structures.spanning_trees.compiled import best_tree, scratch
 #       part, roots [n], choices [n], parts of the labels, offsets of the outputs of examples [n + 1], costs of parts);
 #       normalized weights of examples [n]
 
-Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y room tree")
+Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y columns tree")
 
 
 @compiled
 def workspace(data):
-    """Room for one example at a time; all scores of the program are forbidden."""
+    """Scratch arrays for one example at a time, in which all scores of the program are forbidden."""
     program, (depth, longest, scores, _, spanning), _, most, examples, _ = data
     nodes, largest, length = program[0].shape[0] - 1, 0, 0
     for i in range(examples[0].shape[0] - 1):
@@ -56,8 +56,8 @@ def augmented(i, data, weights, scale, work):
     begin, count = offsets[i], offsets[i + 1] - offsets[i]
     for p in range(count):
         score = scale * costs[begin + p]
-        for q in range(columns_of(features, begin + p, work.room)):
-            score += weights[work.room[q]]
+        for q in range(columns_of(features, begin + p, work.columns)):
+            score += weights[work.columns[q]]
         work.scores[p] = score
     return count
 
@@ -83,7 +83,7 @@ def best_spanning(length, single_root, work):
 
 @compiled
 def tree_scratch(nodes):
-    """Room for the best tree of ``nodes`` nodes, with the root."""
+    """Scratch arrays for the best tree of ``nodes`` nodes, with the root."""
     graph, forest = scratch(nodes)
     return np.empty((nodes, nodes)), graph, forest, np.empty(nodes, np.int64)
 
@@ -94,12 +94,12 @@ def best(i, data, work):
     program, sizes, examples = data[0], data[1], data[4]
     begin, root, missing, alternatives = examples[0][i], examples[2][i], sizes[2], sizes[3]
     places, choices, length = examples[1], examples[3][i], examples[5][i + 1] - examples[5][i]
-    count, derived = examples[0][i + 1] - begin - choices * alternatives, length - choices
+    count, program_parts = examples[0][i + 1] - begin - choices * alternatives, length - choices
     theta, parts, used, y = work.theta, work.parts, work.used, work.y
     for p in range(count):
         theta[places[begin + p]] = work.scores[p]
         parts[places[begin + p]] = p
-    for j in range(derived):
+    for j in range(program_parts):
         used[j] = missing
     if sizes[4] > 0:
         total = best_spanning(root + 1, sizes[4] == 1, work)
@@ -108,7 +108,7 @@ def best(i, data, work):
         total = work.value[root]
         if total > -np.inf:
             follow(program, missing, work.choices, root, work.stack, used)
-    for j in range(derived):  # sorted by insertion
+    for j in range(program_parts):  # sorted by insertion
         part, k = parts[used[j]], j
         while k > 0 and y[k - 1] > part:
             y[k] = y[k - 1]
@@ -122,7 +122,7 @@ def best(i, data, work):
         for p in range(first + 1, first + alternatives):
             if work.scores[p] > work.scores[part]:
                 part = p
-        y[derived + j] = part
+        y[program_parts + j] = part
         total += work.scores[part]
     return total
 
@@ -146,11 +146,11 @@ def output_score(y, length, scores):
 
 
 @compiled
-def mean_score(scores, own, count):
+def mean_score(scores, statistics, count):
     """Score of the statistics of an example."""
     total = 0.0
     for p in range(count):
-        total += scores[p] * own[p]
+        total += scores[p] * statistics[p]
     return total
 
 
@@ -175,18 +175,18 @@ def full_pass(data, weights, gradient, begin, end):
     work, loss, cost = workspace(data), 0.0, 0.0
     for i in range(begin, end):
         first, length = output_offsets[i], output_offsets[i + 1] - output_offsets[i]
-        gold, own = labels[first : first + length], costs[offsets[i] : offsets[i + 1]]
+        gold, example_costs = labels[first : first + length], costs[offsets[i] : offsets[i + 1]]
         count = augmented(i, data, weights, 1.0, work)
-        margin = output_score(gold, length, work.scores) - output_score(gold, length, own)
+        margin = output_score(gold, length, work.scores) - output_score(gold, length, example_costs)
         loss += example_weights[i] * (best(i, data, work) - margin)
-        cost += example_weights[i] * output_score(work.y, length, own)
+        cost += example_weights[i] * output_score(work.y, length, example_costs)
         if gradient.shape[0] > 0:
             work.direction[:count] = 0.0
             add_output(work.y, length, 1.0, work.direction)
             add_output(gold, length, -1.0, work.direction)
             number = touch(work, count)
             add_features(
-                features, offsets[i], work.direction, work.touched, number, work.room, gradient, example_weights[i]
+                features, offsets[i], work.direction, work.touched, number, work.columns, gradient, example_weights[i]
             )
     return loss, cost
 
@@ -234,7 +234,7 @@ def dual_weights(data, statistics, factor, out):
         add_output(gold, gold.shape[0], -1.0, work.direction)
         number = touch(work, count)
         add_features(
-            features, offsets[i], work.direction, work.touched, number, work.room, out, factor * example_weights[i]
+            features, offsets[i], work.direction, work.touched, number, work.columns, out, factor * example_weights[i]
         )
 
 
@@ -251,28 +251,28 @@ def expected_cost(data, statistics):
 @entry_point
 def part_scores(features, most, begin, weights, scores):
     """Scores of parts from number ``begin`` on."""
-    room = np.empty(max(most, 1), np.int32)
+    columns = np.empty(max(most, 1), np.int32)
     for p in range(scores.shape[0]):
         total = 0.0
-        for q in range(columns_of(features, begin + p, room)):
-            total += weights[room[q]]
+        for q in range(columns_of(features, begin + p, columns)):
+            total += weights[columns[q]]
         scores[p] = total
 
 
 @entry_point
 def add_adjoint(features, most, begin, direction, factor, out):
     """out += factor * B^T direction of parts from number ``begin`` on."""
-    room = np.empty(max(most, 1), np.int32)
+    columns = np.empty(max(most, 1), np.int32)
     touched = np.flatnonzero(direction).astype(np.int32)
-    add_features(features, begin, direction, touched, touched.shape[0], room, out, factor)
+    add_features(features, begin, direction, touched, touched.shape[0], columns, out, factor)
 
 
 @entry_point
 def norm_of_adjoint(features, most, begin, direction, sums):
     """|B^T direction|^2 of parts from number ``begin`` on; ``sums`` [dim] is zero before and after."""
-    room = np.empty(max(most, 1), np.int32)
+    columns = np.empty(max(most, 1), np.int32)
     touched = np.flatnonzero(direction).astype(np.int32)
-    add_features(features, begin, direction, touched, touched.shape[0], room, sums, 1.0)
-    total = squared_norm(features, begin, direction, touched, touched.shape[0], room, sums)
-    clear(features, begin, touched, touched.shape[0], room, sums)
+    add_features(features, begin, direction, touched, touched.shape[0], columns, sums, 1.0)
+    total = squared_norm(features, begin, direction, touched, touched.shape[0], columns, sums)
+    clear(features, begin, touched, touched.shape[0], columns, sums)
     return total

@@ -15,13 +15,13 @@ from structsmooth.compiled.jit import compiled, uncounted
 
 
 @uncounted
-def columns_of(features, part, room):
-    """Writes the features of a part to ``room``, and returns their number."""
+def columns_of(features, part, columns):
+    """Writes the features of a part to ``columns``, and returns their number."""
     if len(features) == 2:
         begin = features[1][part]
         count = features[1][part + 1] - begin
         for q in range(count):
-            room[q] = features[0][begin + q]
+            columns[q] = features[0][begin + q]
         return count
     first, second, kind, distances = features[0][part], features[1][part], features[2][part], features[5]
     of_first, of_second, of_kind = features[3][first], features[4][second], features[6][kind]
@@ -30,43 +30,43 @@ def columns_of(features, part, room):
     begin, end = features[7][kind]
     plain, q = min(end, of_first.shape[0] - between.shape[1]), 0
     for k in range(begin, plain):
-        room[q] = np.uint32(of_first[k] + of_second[k] + of_distance[k] + of_kind[k]) >> shift
+        columns[q] = np.uint32(of_first[k] + of_second[k] + of_distance[k] + of_kind[k]) >> shift
         q += 1
     low, high = min(first, second), max(first, second)
     for k in range(max(begin, plain), end):
         ends = of_first[k] + of_second[k] + of_distance[k] + of_kind[k]
         for token in range(low + 1, high):
-            room[q] = np.uint32(ends + between[token, k - plain]) >> shift
+            columns[q] = np.uint32(ends + between[token, k - plain]) >> shift
             q += 1
     return q
 
 
 @compiled
-def add_features(features, begin, direction, touched, number, room, out, factor):
+def add_features(features, begin, direction, touched, number, columns, out, factor):
     """out += factor * B^T direction, for the parts of an example that starts at ``begin``; ``touched`` ones alone."""
     for j in range(number):
         p = touched[j]
         change = factor * direction[p]
-        for q in range(columns_of(features, begin + p, room)):
-            out[room[q]] += change
+        for q in range(columns_of(features, begin + p, columns)):
+            out[columns[q]] += change
 
 
 @compiled
-def squared_norm(features, begin, direction, touched, number, room, sums):
+def squared_norm(features, begin, direction, touched, number, columns, sums):
     """|B^T direction|^2, where ``sums`` holds B^T direction."""
     total = 0.0
     for j in range(number):
         p = touched[j]
-        own = 0.0
-        for q in range(columns_of(features, begin + p, room)):
-            own += sums[room[q]]
-        total += direction[p] * own
+        score = 0.0
+        for q in range(columns_of(features, begin + p, columns)):
+            score += sums[columns[q]]
+        total += direction[p] * score
     return total
 
 
 @compiled
-def clear(features, begin, touched, number, room, sums):
+def clear(features, begin, touched, number, columns, sums):
     """Zeros in ``sums`` at the features of ``touched`` parts."""
     for j in range(number):
-        for q in range(columns_of(features, begin + touched[j], room)):
-            sums[room[q]] = 0.0
+        for q in range(columns_of(features, begin + touched[j], columns)):
+            sums[columns[q]] = 0.0

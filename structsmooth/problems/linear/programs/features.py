@@ -37,7 +37,7 @@ class PartFeatures(ABC):
     @property
     @abstractmethod
     def arrays(self) -> tuple[Any, ...]:
-        """For compiled passes."""
+        """The arrays by which compiled passes find the features of a part."""
 
     @property
     def rows(self) -> tuple[tuple[Any, ...], int]:
@@ -94,7 +94,7 @@ class PartRows(PartFeatures):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """For compiled passes."""
+        """The arrays by which compiled passes find the features of a part."""
         return self.columns.numpy(), self.offsets.numpy()
 
     def select(self, parts: Tensor) -> "PartRows":
@@ -145,9 +145,9 @@ class PairFeatures(PartFeatures):
 
     def __post_init__(self) -> None:
         indices = {"first": self.first, "second": self.second, "kinds": self._kinds}
-        for name, own in indices.items():
-            if own.dtype != torch.int32 or own.shape != (len(self),):
-                raise TypeError(f"{name} must be int32 [parts], got {own.dtype} of shape {tuple(own.shape)}")
+        for name, tensor in indices.items():
+            if tensor.dtype != torch.int32 or tensor.shape != (len(self),):
+                raise TypeError(f"{name} must be int32 [parts], got {tensor.dtype} of shape {tuple(tensor.shape)}")
         (tokens, columns), kinds = self.first_keys.shape, len(self._kind_keys)
         if len(self.distance_keys) % 2 != 1 or self.between_keys.shape[1:].numel() > columns:
             raise ValueError(
@@ -160,14 +160,14 @@ class PairFeatures(PartFeatures):
             "between_keys": (self.between_keys, (tokens, self.between_keys.shape[-1])),
             "kind_keys": (self._kind_keys, (kinds, columns)),
         }
-        for name, (own, shape) in keys.items():
-            if own.dtype != torch.uint32 or own.shape != shape:
-                raise TypeError(f"{name} must be uint32 of shape {shape}, got {own.dtype} of {tuple(own.shape)}")
+        for name, (tensor, shape) in keys.items():
+            if tensor.dtype != torch.uint32 or tensor.shape != shape:
+                raise TypeError(f"{name} must be uint32 of shape {shape}, got {tensor.dtype} of {tuple(tensor.shape)}")
         if not 1 <= self.bits <= 30:
             raise ValueError(f"bits must be from 1 to 30, got {self.bits}")
-        for name, own in indices.items():
+        for name, tensor in indices.items():
             limit = kinds if name == "kinds" else tokens
-            if len(own) and not 0 <= int(own.min()) <= int(own.max()) < limit:
+            if len(tensor) and not 0 <= int(tensor.min()) <= int(tensor.max()) < limit:
                 raise ValueError(f"{name} must be from 0 to {limit - 1}")
         ranges = self._kind_columns
         begin, end = ranges[:, 0], ranges[:, -1]
@@ -179,7 +179,7 @@ class PairFeatures(PartFeatures):
 
     @property
     def features(self) -> int:
-        """2**bits."""
+        """Number of weights: 2**bits."""
         return 1 << self.bits
 
     @cached_property
@@ -191,7 +191,7 @@ class PairFeatures(PartFeatures):
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """For compiled passes."""
+        """The arrays by which compiled passes find the features of a part."""
         indices = (self.first, self.second, self._kinds)
         keys = (self.first_keys, self.second_keys, self.distance_keys, self._kind_keys)
         tensors = (*indices, *keys, self._kind_columns, self.between_keys)

@@ -49,9 +49,9 @@ class ProgramParts:
 
     def __post_init__(self) -> None:
         for name, dtype in (("roots", torch.int64), ("offsets", torch.int64), ("scores", torch.int32)):
-            own = getattr(self, name)
-            if own.dtype != dtype or own.dim() != 1:
-                raise TypeError(f"{name} must be a vector of {dtype}, got {own.dtype} of shape {tuple(own.shape)}")
+            array = getattr(self, name)
+            if array.dtype != dtype or array.dim() != 1:
+                raise TypeError(f"{name} must be a vector of {dtype}, got {array.dtype} of shape {tuple(array.shape)}")
         if not len(self.roots) or len(self.offsets) != len(self.roots) + 1:
             raise ValueError(
                 f"offsets must have one entry more than roots, which has at least one; got {len(self.offsets)} and "
@@ -66,12 +66,13 @@ class ProgramParts:
         is_choice = torch.arange(len(example)) >= (self.offsets[1:] - chosen)[example]
         if bool((chosen >= self.offsets.diff()).any()) or bool((self.scores[is_choice] != -1).any()):
             raise ValueError("parts of choices must be the last of each example, with scores of -1, and not all")
-        for name, own, limit in (
+        for name, values, limit in (
             ("roots", self.roots, self.program.nodes),
             ("scores", self.scores[~is_choice], self.program.scores),
         ):
-            if int(own.min()) < 0 or int(own.max()) >= limit:
-                raise ValueError(f"{name} must be from 0 to {limit - 1}, got {int(own.min())} to {int(own.max())}")
+            low, high = int(values.min()), int(values.max())
+            if low < 0 or high >= limit:
+                raise ValueError(f"{name} must be from 0 to {limit - 1}, got {low} to {high}")
 
     def __len__(self) -> int:
         return len(self.roots)
@@ -155,9 +156,9 @@ def arcs_of(lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (tensor([0, 2, 0, 1]), tensor([1, 1, 2, 2]), tensor([0, 4]))
     """
     offsets = torch.nn.functional.pad((lengths * lengths).cumsum(0), (1, 0))
-    own = torch.repeat_interleave(lengths, lengths * lengths)
-    place = torch.arange(len(own)) - torch.repeat_interleave(offsets[:-1], lengths * lengths)
-    modifiers, heads = place // own + 1, place % own
+    words = torch.repeat_interleave(lengths, lengths * lengths)
+    place = torch.arange(len(words)) - torch.repeat_interleave(offsets[:-1], lengths * lengths)
+    modifiers, heads = place // words + 1, place % words
     return heads + (heads >= modifiers), modifiers, offsets
 
 

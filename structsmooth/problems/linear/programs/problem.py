@@ -224,8 +224,9 @@ class ProgramProblem(LinearProblem):
             return super().full_pass(w, smoother, with_loss=with_loss, with_statistics=with_statistics)
         gradient = self.start()
         loss, cost = self._passed(w, gradient)
-        own = self.own_loss(w, smoother, loss, with_loss)
-        return FullPass(w.clone(), smoother, loss, gradient, own, cost if isinstance(self.smoother, Max) else None)
+        objective = self.objective_loss(w, smoother, loss, with_loss)
+        expected = cost if isinstance(self.smoother, Max) else None
+        return FullPass(w.clone(), smoother, loss, gradient, objective, expected)
 
     @of_examples
     def subset(self: P, indices: Tensor) -> P:
@@ -274,17 +275,18 @@ class ProgramProblem(LinearProblem):
         return program.arrays, sizes, *self.part_features.rows, examples, self.normalized_weights.numpy()
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
-        """Mean loss and cost of the best outputs; the gradient is added if there is room for it."""
+        """Mean loss and cost of the best outputs; the gradient is added if there is an array for it."""
         w, arrays, count = self.checked_vector("w", w), self.arrays, min(threads.of_passes(), self.n)
         cuts = [self.n * k // count for k in range(count + 1)]
-        own = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
+        gradients = [gradient, *(torch.zeros_like(gradient) for _ in range(count - 1))]
 
-        def of(k: int) -> tuple[float, float]:
-            sums: tuple[float, float] = compiled.full_pass(arrays, w.numpy(), own[k].numpy(), cuts[k], cuts[k + 1])
+        def pass_over(k: int) -> tuple[float, float]:
+            out = gradients[k].numpy()
+            sums: tuple[float, float] = compiled.full_pass(arrays, w.numpy(), out, cuts[k], cuts[k + 1])
             return sums
 
-        losses, costs = zip(*threads.on_threads(of, count), strict=True)
-        for other in own[1:]:
+        losses, costs = zip(*threads.on_threads(pass_over, count), strict=True)
+        for other in gradients[1:]:
             gradient += other
         self.oracle_calls += self.n
         return sum(losses), sum(costs)

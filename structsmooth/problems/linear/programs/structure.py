@@ -43,15 +43,15 @@ class PartScores(DynamicProgram):
         return forbidden.scatter(1, self.places.expand_as(self.scores), self.scores)
 
     def sizes(self) -> Tensor:
-        """The root of the example among those of the program."""
+        """The number, [1], of the root of the example among the roots of the program."""
         return torch.full((len(self.scores),), self._root)
 
     def derivation(self, y: Tensor) -> Tensor:
-        """The scores of the program of the parts of outputs."""
+        """The numbers of the parts of outputs among the program's scores; where there is no part, their count."""
         return torch.where(y >= 0, self.places[y.clamp_min(0)], self._program.scores)
 
     def outputs(self, used: Tensor) -> Tensor:
-        """The parts of outputs."""
+        """The parts of outputs, in rising order with -1 in front, given the program's scores that derivations use."""
         parts = torch.full((self._program.scores + 1,), -1)
         parts[self.places] = torch.arange(len(self.places))
         y = parts[used].sort(-1)[0]
@@ -102,7 +102,7 @@ class BothOutputs(Structure):
         return sums[:, :k], torch.where((sums[:, :k] > -torch.inf).unsqueeze(2), found, 0)
 
     def logsumexp(self) -> Tensor:
-        """The sum of those of both."""
+        """The log-partition function: the sum of those of both structures."""
         first, second = (structure.logsumexp() for structure in self._both())
         return first + second
 
@@ -131,20 +131,17 @@ class ArcScores(Structure):
         arcs = square.scatter(2, index, self.scores.view(-1, self.words, self.words)).transpose(1, 2)
         return SpanningTree(arcs[:, 1:], arcs[:, 0], single_root=self.single_root, validate_args=False)
 
-    def _heads(self, y: Tensor) -> Tensor:
-        place = y % self.words
-        return place + (place > torch.arange(self.words))
-
     def score(self, y: Tensor) -> Tensor:
         """Scores of outputs."""
-        return self._tree().score(self._heads(y))
+        place = y % self.words
+        return self._tree().score(place + (place > torch.arange(self.words)))
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Which arcs outputs have."""
         return (torch.zeros_like(self.scores).scatter(1, y, 1.0),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The best trees."""
+        """The k best trees."""
         values, heads = self._tree().topk(k)
         m = torch.arange(self.words)
         y = m * self.words + heads - (heads > m).long()
@@ -175,7 +172,7 @@ def spanning_scores(scores: Tensor, words: int, single_root: bool) -> Structure:
 
 @cached_program
 def free_choices(choices: int, alternatives: int) -> Program:
-    """So many choices, each among so many scores."""
+    """A program whose derivations make independent choices, each among its own ``alternatives`` scores."""
     c, a = np.ogrid[:choices, :alternatives]
     builder = ProgramBuilder(choices * alternatives)
     builder.add(c, c - 1, index=c * alternatives + a)

@@ -57,7 +57,7 @@ class RegularizationPath:
 
     @property
     def tolerance(self) -> float:
-        """κε."""
+        """The gap κε to which single values of λ are solved."""
         default = _KAPPA if self.verified else _HEURISTIC_KAPPA
         return self.epsilon * (default if self.kappa is None else self.kappa)
 

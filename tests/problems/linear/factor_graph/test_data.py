@@ -70,11 +70,11 @@ def test_chunks_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "_CHUNK", 8)
     shared, _ = shared_graphs()
     chunks = list(shared.chunks())
-    assert [chunk.own for chunk in chunks] == [slice(0, 8), slice(8, 16)]
+    assert [chunk.span for chunk in chunks] == [slice(0, 8), slice(8, 16)]
     for field in ("edges", "ends"):
         assert torch.equal(torch.cat([getattr(chunk, field) for chunk in chunks]), getattr(shared.links, field))
     monkeypatch.setattr(data, "_CHUNK", 1)
-    assert [chunk.own.stop for chunk in shared.chunks()] == shared.link_offsets[1:].tolist()
+    assert [chunk.span.stop for chunk in shared.chunks()] == shared.link_offsets[1:].tolist()
 
 
 def with_entry(tensor: Tensor, at: Any, value: float) -> Tensor:

@@ -37,7 +37,7 @@ def _(
     taus = checked("taus", taus, torch.float64, len(order))
     scales = lead_scales(taus, data.n)
     w, lead = (data.checked_vector(f"point.{name}", getattr(point, name)).clone() for name in ("weights", "lead"))
-    logs, statistics = (data.checked_statistics(own).clone() for own in (point.log_potentials, point.statistics))
+    logs, statistics = (data.checked_statistics(vector).clone() for vector in (point.log_potentials, point.statistics))
     log_partitions, curvatures = (
         checked(f"point.{name}", getattr(point, name), torch.float64, data.n).clone()
         for name in ("log_partitions", "curvatures")

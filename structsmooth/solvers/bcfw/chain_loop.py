@@ -12,7 +12,7 @@ from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.linear.chain.packed import Changes, packed, unpacked
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.solvers.bcfw import fused
+from structsmooth.solvers.bcfw import loop_arguments
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
 from structsmooth.solvers.bcfw.steps import epoch, plain
 
@@ -40,24 +40,24 @@ def _(
     before = packed(data, point.statistics)
     changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
-    examples, draws = fused.choices(order, data.n)
-    w, (total, remaining) = start.clone(), fused.averaging(start, averaging_weights, len(order))
+    examples, draws = loop_arguments.choices(order, data.n)
+    w, (total, remaining) = start.clone(), loop_arguments.averaging(start, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
     sets = _checked_sets(data, point, cache) if needed else (none.view(-1).to(data.label_type), none.double(), none)
     iterate = (data.matrix(w), data.matrix(total), before.arrays, changes.arrays, gaps.numpy())
-    held, settings = tuple(tensor.numpy() for tensor in sets), fused.settings(steps, cache)
+    held, settings = tuple(tensor.numpy() for tensor in sets), loop_arguments.settings(steps, cache)
     arrays = (draws.numpy(), data.arrays, *iterate, float(lam), remaining.numpy(), held)
 
-    def steps_on(examples: Tensor, queue: Any) -> int:
-        calls: int = compiled_chain.frank_wolfe_epoch(examples.numpy(), *arrays, *settings, queue)
+    def steps_on(examples: Tensor, counter: Any) -> int:
+        calls: int = compiled_chain.frank_wolfe_epoch(examples.numpy(), *arrays, *settings, counter)
         return calls
 
     if threads == 1:
         calls = steps_on(examples, None)
     else:
-        owned, queue = _owned(examples, draws, threads), np.zeros(1, np.int64)
-        calls = sum(on_threads(lambda thread: steps_on(owned[thread], queue), len(owned)))
+        of_threads, counter = _examples_of_threads(examples, draws, threads), np.zeros(1, np.int64)
+        calls = sum(on_threads(lambda thread: steps_on(of_threads[thread], counter), len(of_threads)))
     if needed:
         point = replace(point, outputs=sets[0], alphas=sets[1])
     if needed and len(point.stamps):
@@ -77,12 +77,12 @@ def _checked_sets(data: ChainData, point: DualIterate, cache: Cache | None) -> t
     else:
         stamps = checked("point.stamps", point.stamps, torch.int32, *alphas.shape).clone()
     # Older versions kept wider ones.
-    own = point.outputs.to(data.label_type) if point.outputs.dtype == torch.int32 else point.outputs
-    outputs = checked("point.outputs", own, data.label_type, len(data.labels) * alphas.shape[1]).clone()
+    outputs = point.outputs.to(data.label_type) if point.outputs.dtype == torch.int32 else point.outputs
+    outputs = checked("point.outputs", outputs, data.label_type, len(data.labels) * alphas.shape[1]).clone()
     return outputs, alphas, stamps
 
 
-def _owned(examples: Tensor, draws: Tensor, threads: int) -> list[Tensor]:
+def _examples_of_threads(examples: Tensor, draws: Tensor, threads: int) -> list[Tensor]:
     """The examples of each thread. Without draws they share one list, from which each takes the next."""
     if not len(draws):
         if len(examples.unique()) < len(examples):

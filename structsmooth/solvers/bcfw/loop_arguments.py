@@ -1,4 +1,4 @@
-"""What fused loops take, whatever the problem: choices of blocks, weights of the average, kinds of steps, the cache."""
+"""Arguments of compiled loops, whatever the problem: blocks of steps, weights of the average, steps, the cache."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The contract of fused loops: the same iterates and oracle calls as the plain loop of the solver, away from ties.
+"""The contract of compiled loops: the same iterates and oracle calls as the plain loop of the solver, away from ties.
 
 Each loop is a function dispatched on the kind of problem. A kind that a loop is registered for needs a line in
 PROBLEMS here, and a new loop one in LOOPS.
@@ -166,7 +166,7 @@ LOOPS: dict[Any, Callable[[Any, torch.Generator], Iterator[Call]]] = {
 
 
 def registered() -> Iterator[Any]:
-    """A loop, a kind of problem that it is fused for, and a problem of this kind."""
+    """A loop, a kind of problem that it is compiled for, and a problem of this kind."""
     for loop in LOOPS:
         for kind in loop.registry:
             if kind.__module__.startswith("structsmooth."):
@@ -193,14 +193,14 @@ def test_iterates_are_those_of_the_plain_loop(loop: Any, kind: type, build: Call
     for arguments, settings in LOOPS[loop](problem, torch.Generator().manual_seed(0)):
         before = [own.clone() for own in tensors(arguments) if own is not None]
         start = problem.oracle_calls
-        fused = loop(problem, *arguments, **settings)
+        compiled = loop(problem, *arguments, **settings)
         between = problem.oracle_calls
         plain = loop.registry[object](problem, *arguments, **settings)
         made, expected = between - start, problem.oracle_calls - between
         assert made == expected or (loop is svrg.epoch and made < expected)  # statistics of the snapshot may be stored
         assert_close(
-            [*tensors(fused)], [*tensors(plain)], rtol=1e-10, atol=1e-10, msg=partial("{}: {}".format, settings)
+            [*tensors(compiled)], [*tensors(plain)], rtol=1e-10, atol=1e-10, msg=partial("{}: {}".format, settings)
         )
         assert_close([own for own in tensors(arguments) if own is not None], before, rtol=0, atol=0)
-        moved += not torch.equal(next(tensors(fused)), next(tensors(arguments)))
+        moved += not torch.equal(next(tensors(compiled)), next(tensors(arguments)))
     assert moved > 0

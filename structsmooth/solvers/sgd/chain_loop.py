@@ -108,7 +108,7 @@ def _on_threads(
 
 
 def _share(examples: Tensor, iterate: tuple[Any, ...], clock: tuple[Tensor, ...], threads: int) -> None:
-    """The steps of a stretch: a queue hands them out."""
+    """The steps of a stretch, of which each thread takes the next one that is left, by a counter."""
     from structsmooth.solvers.sgd import compiled_chain
 
     settings = (examples.numpy(), *iterate, *(times.numpy() for times in clock), np.zeros(1, np.int64))

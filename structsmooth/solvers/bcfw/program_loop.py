@@ -6,7 +6,7 @@ from torch import Tensor
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.programs import ProgramProblem
 from structsmooth.smoothing import Max
-from structsmooth.solvers.bcfw import fused
+from structsmooth.solvers.bcfw import loop_arguments
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
 from structsmooth.solvers.bcfw.steps import epoch, plain
 
@@ -32,14 +32,14 @@ def _(
     w = problem.checked_vector("point.weights", point.weights).clone()
     statistics = problem.checked_statistics(point.statistics).clone()
     gaps = checked("point.gaps", point.gaps, torch.float64, problem.n).clone()
-    blocks, draws = fused.choices(order, problem.n)
-    total, remaining = fused.averaging(w, averaging_weights, len(order))
+    blocks, draws = loop_arguments.choices(order, problem.n)
+    total, remaining = loop_arguments.averaging(w, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
-    outputs, alphas, stamps = (own.clone() for own in (point.outputs, point.alphas, point.stamps))
+    outputs, alphas, stamps = (tensor.clone() for tensor in (point.outputs, point.alphas, point.stamps))
     if not needed:
         outputs, alphas = torch.empty(0, dtype=torch.int32), w.new_empty(problem.n, 0)
     held = stamps if len(stamps) else torch.zeros(1, alphas.shape[1], dtype=torch.int32)
-    arrays = (own.numpy() for own in (w, total, statistics, gaps))
+    arrays = (tensor.numpy() for tensor in (w, total, statistics, gaps))
     sets = (outputs.numpy(), alphas.numpy(), held.numpy())
     problem.oracle_calls += compiled_programs.frank_wolfe_epoch(
         blocks.numpy(),
@@ -49,7 +49,7 @@ def _(
         float(lam),
         remaining.numpy(),
         sets,
-        *fused.settings(steps, cache),
+        *loop_arguments.settings(steps, cache),
     )
     new = (outputs, alphas, stamps) if needed else (point.outputs, point.alphas, point.stamps)
     return DualIterate(w, statistics, gaps, *new), None if averaging_weights is None else total

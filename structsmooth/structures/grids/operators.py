@@ -1,0 +1,146 @@
+"""Oracles of paths through grids as torch operators over compiled loops (CPU).
+
+A grid is given by the tensors of a :class:`~structsmooth.structures.grids.paths.Grid`, one by one.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, library
+
+from structsmooth.structures.grids.paths import Grid, grid_paths
+from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs
+from structsmooth.structures.programs import reference
+
+
+def _operations(count: int) -> Any:
+    """Of a number of passes over all cells and moves."""
+    return lambda scores, *others: 5 * count * scores.numel() * len(others[4])
+
+
+def _inputs(*arguments: Any) -> tuple[Any, ...]:
+    """What loops read, after checks of what could lead them out of bounds."""
+    tensors = tuple(argument for argument in arguments if isinstance(argument, Tensor))
+    grid = Grid(*tensors[:6])
+    rows, columns = (int(size.max()) for size in grid.sizes.unbind(1)) if len(grid.sizes) else (0, 0)
+    stored = grid.allowed.shape[1] if grid.allowed.shape[1] else columns
+    if rows > grid.scores.shape[1] or columns > stored:
+        raise ValueError(f"lengths must be at most T, U = {(grid.scores.shape[1], stored)}, got {grid.sizes.tolist()}")
+    return tensors
+
+
+@cpu_loop("grid_best", "grids.compiled:batch_best", _operations(1), inputs=_inputs)
+def best(
+    scores: Tensor,
+    entries: Tensor,
+    allowed: Tensor,
+    first: Tensor,
+    sizes: Tensor,
+    steps: Tensor,
+    offset: Tensor,
+    longest: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Best scores [B], with an offset [B], and cells, t W + place, and moves of such paths: int64 [B, longest] each.
+
+    The last cell is first; the first cell has move M. Places that a path does not need have cell -1.
+    """
+    cells = sizes.new_full((scores.shape[0], longest), -1)
+    return scores.new_empty(scores.shape[0]), cells, cells.clone()
+
+
+def _log_partition_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    cells, moves = marginals(*ctx.saved_tensors)
+    weights = grad.view(-1, 1, 1)
+    return weights * cells, weights.unsqueeze(3) * moves
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    save_inputs(ctx, (*inputs, *output), output)
+
+
+@cpu_loop(
+    "grid_log_partition",
+    "grids.compiled:batch_log_partition",
+    _operations(3),
+    _log_partition_backward,
+    _save,
+    inputs=_inputs,
+)
+def log_partition(
+    scores: Tensor, entries: Tensor, allowed: Tensor, first: Tensor, sizes: Tensor, steps: Tensor, depth: int
+) -> tuple[Tensor, Tensor]:
+    """Log-partition [B], and rows [B, blocks, depth, W] for the way back; ``depth`` is the longest step along rows."""
+    batch, rows, width = scores.shape
+    # A symbol where a graph leaves the number of rows open.
+    blocks = math.isqrt(rows - 1) + 1 if isinstance(rows, int) else library.get_ctx().new_dynamic_size()
+    return scores.new_empty(batch), scores.new_zeros(batch, blocks, depth, width)
+
+
+def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    inputs = ctx.saved_tensors[:6]
+    moved: tuple[Tensor, Tensor] = tangents(*inputs, *weights)
+    return moved
+
+
+@cpu_loop("grid_marginals", "grids.compiled:batch_marginals", _operations(4), _marginals_backward, inputs=_inputs)
+def marginals(
+    scores: Tensor,
+    entries: Tensor,
+    allowed: Tensor,
+    first: Tensor,
+    sizes: Tensor,
+    steps: Tensor,
+    log_z: Tensor,
+    kept: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Probabilities of cells [B, T, W] and of moves, shaped as entries, given what :func:`log_partition` returns."""
+    return scores.new_zeros(scores.shape), _for_entries(scores, entries)
+
+
+def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
+    """Zeros for each entry; for none, if all cells share them."""
+    return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (scores.shape[0], 0, 0, 0))
+
+
+def _tangents_backward(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
+    """The second derivatives are symmetric; the third ones are computed by torch, in the general program."""
+    *tensors, directions, entering = ctx.saved_tensors
+    grid = Grid(*tensors)
+    width = max([1, *grid.sizes[:, 1].tolist()])
+    moves = tuple((along, across) for along, across in grid.steps.tolist())
+    program = grid_paths(grid.scores.shape[1], width, moves)
+
+    def log_partition(scores: Tensor, entries: Tensor) -> Tensor:
+        whole = grid._replace(scores=scores, entries=entries)
+        return reference.log_partition(whole.program_scores(width), whole.roots(width), program.handle).sum()
+
+    def slope(*scores: Tensor) -> Tensor:
+        return _product(torch.func.grad(log_partition, (0, 1))(*scores), (directions, entering))
+
+    def curvature(*scores: Tensor) -> Tensor:
+        return _product(torch.func.grad(slope, (0, 1))(*scores), weights)
+
+    third: tuple[Tensor, Tensor] = torch.func.grad(curvature, (0, 1))(grid.scores, grid.entries)
+    return *third, *[None] * 4, *tangents(*grid, *weights)
+
+
+def _product(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
+    """The inner product of scores of cells and of moves; the latter may be left out of one of them."""
+    return torch.stack([(a * b).sum() for a, b in zip(first, second, strict=True) if a.shape == b.shape]).sum()
+
+
+@cpu_loop("grid_tangents", "grids.compiled:batch_tangents", _operations(8), _tangents_backward, inputs=_inputs)
+def tangents(
+    scores: Tensor,
+    entries: Tensor,
+    allowed: Tensor,
+    first: Tensor,
+    sizes: Tensor,
+    steps: Tensor,
+    directions: Tensor,
+    entering: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of :func:`marginals` in directions of the scores and entries, and shaped as these."""
+    return like_scores(scores).zero_(), _for_entries(scores, entries)

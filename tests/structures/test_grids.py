@@ -1,0 +1,139 @@
+"""Grids of which only a band is stored, moves that some columns forbid, best paths, and CTC beside torch's."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import ctc_loss
+from torch.testing import assert_close
+
+from structsmooth import Alignment
+
+MOVES = ((1, 0), (0, 1), (1, 2))
+both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
+
+
+def banded(backend: str) -> tuple[Alignment, Alignment, Tensor]:
+    """Two grids of a band and forbidden moves; the same in whole grids; and the cells, t U + u, of the band."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([[6, 7], [5, 4]])
+    band = Alignment.diagonal(lengths, 6, 4)
+    band[1, :3] -= 1  # some places are left of the grid
+    shape = (2, 6, 4)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+    move_scores = torch.randn(*shape, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    offset = torch.randn(2, generator=generator, dtype=torch.float64)
+    allowed = torch.rand(2, 7, 3, generator=generator) < 0.95
+    options = {"offset": offset, "allowed_moves": allowed, "backend": backend}
+    part = Alignment(scores, MOVES, move_scores, lengths, band=band, **options)  # type: ignore[arg-type]
+    columns = band.unsqueeze(2) + torch.arange(4)
+    real = (columns >= 0) & (columns < 7)
+    places = torch.where(real, torch.arange(6).view(1, 6, 1) * 7 + columns, 42)
+
+    def whole(values: Tensor, beyond: float) -> Tensor:
+        empty = values.new_full((2, 43, *values.shape[3:]), beyond)
+        index = places.flatten(1).view(2, -1, *[1] * (values.dim() - 3)).expand(2, 24, *values.shape[3:])
+        return empty.scatter(1, index, values.flatten(1, 2))[:, :42].unflatten(1, (6, 7))
+
+    full = Alignment(whole(scores, -torch.inf), MOVES, whole(move_scores, 0.0), lengths, **options)  # type: ignore[arg-type]
+    return part, full, places
+
+
+def at(values: Tensor, places: Tensor) -> Tensor:
+    """Of values [B, ..., 6, 7], those at places of the band, [B, ..., 6, 4]; 0 for those without."""
+    flat = torch.nn.functional.pad(values.flatten(-2), (0, 1))
+    index = places.flatten(1).view(2, *[1] * (flat.dim() - 2), -1).expand(*flat.shape[:-1], 24)
+    return flat.gather(-1, index).unflatten(-1, (6, 4))
+
+
+@both_backends
+def test_a_band_is_the_grid_without_the_other_cells(backend: str) -> None:
+    part, full, places = banded(backend)
+    for k in (1, 5):
+        values, y = part.topk(k)
+        expected, outputs = full.topk(k)
+        assert_close(values, expected)
+        assert torch.equal(y, at(outputs, places))
+        assert_close(part.score(y[:, 0]), values[:, 0])
+        assert values[:, 0].isfinite().all()
+    assert_close(part.logsumexp(), full.logsumexp())
+    for found, wanted in zip(part.marginals()[0], at(full.marginals()[0], places), strict=True):
+        assert_close(found, wanted)
+    inside = part.mask
+    assert_close(part.max_marginals()[inside], at(full.max_marginals(), places)[inside])
+    for oracle in ("max", "logsumexp"):
+        sums = (getattr(own, oracle)() for own in (part, full))
+        totals = [(v[0] if isinstance(v, tuple) else v).sum() for v in sums]
+        slopes = [torch.autograd.grad(total, part.potentials[:2], retain_graph=True) for total in totals]
+        for found, wanted in zip(*slopes, strict=True):
+            assert_close(found, wanted)
+
+
+@both_backends
+def test_paths_are_best_outputs(backend: str) -> None:
+    part, _, _ = banded(backend)
+    value, path = part.path()
+    best, y = part.max()
+    assert_close(value, best)
+    for b in range(2):
+        cells = [(t, u) for t, u in path[b].tolist() if t >= 0]
+        columns = part.band[b].unsqueeze(1) + torch.arange(4)
+        assert cells == [(t, int(columns[t, w])) for t, w in (y[b] > 0).nonzero().tolist()]
+        assert cells[0] == (0, 0)
+        assert list(cells[-1]) == (part.lengths[b] - 1).tolist()
+
+
+def test_second_derivatives_of_a_band() -> None:
+    part, _, _ = banded("compiled")
+
+    def log_partition(*scores: Tensor) -> Tensor:
+        return part.replace(*scores, part.offset).logsumexp()
+
+    assert torch.autograd.gradgradcheck(log_partition, part.potentials[:2])
+
+
+def test_scores_of_moves_that_all_cells_share() -> None:
+    scores, entering = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([0.5, -1.0, 2.0])
+    shared = Alignment(scores, MOVES, entering.expand(2, 9, 8, 3))
+    each = Alignment(scores, MOVES, entering.repeat(2, 9, 8, 1))
+    assert_close(shared.logsumexp(), each.logsumexp())
+    assert torch.equal(shared.max()[0], each.max()[0])
+    assert_close(shared.marginals(), each.marginals())
+    learned = entering.clone().requires_grad_()
+    Alignment(scores, MOVES, learned.expand(2, 9, 8, 3)).logsumexp().sum().backward()
+    assert learned.grad is not None
+    assert_close(learned.grad, each.marginals()[1].sum((0, 1, 2)))
+
+
+@both_backends
+def test_ctc_is_that_of_torch(backend: str) -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(7, 12, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    log_probs = logits.log_softmax(2)
+    targets = torch.randint(1, 5, (7, 4), generator=generator)
+    targets[0] = 1  # all alike
+    frames, labels = torch.tensor([12, 9, 12, 5, 12, 7, 2]), torch.tensor([4, 2, 4, 0, 3, 1, 3])  # the last: impossible
+    targets[2, 1:] = -100  # padding
+    labels[2] = 1
+    grid = Alignment.ctc(log_probs, targets, frames, labels, backend=backend)  # type: ignore[arg-type]
+    wanted = ctc_loss(log_probs.transpose(0, 1), targets.clamp_min(1), frames, labels, reduction="none")
+    assert_close(-grid.logsumexp(), wanted)
+    assert wanted[-1] == torch.inf
+    found, expected = (
+        torch.autograd.grad(v[:-1].sum(), logits, retain_graph=True)[0] for v in (-grid.logsumexp(), wanted)
+    )
+    assert_close(found[:-1], expected[:-1])  # torch has NaN for what is impossible
+    assert not found[-1].any()
+    whole = Alignment.ctc(log_probs, targets, frames, labels, width=9, backend=backend)  # type: ignore[arg-type]
+    assert_close(whole.logsumexp(), grid.logsumexp())
+
+
+def test_ctc_and_bands_refuse_what_they_cannot_read() -> None:
+    scores = torch.zeros(1, 3, 4)
+    with pytest.raises(ValueError, match=r"classes from 0 to 3"):
+        Alignment.ctc(scores, torch.tensor([[4]]))
+    with pytest.raises(ValueError, match=r"shapes \[B, T, C\] and \[B, L\]"):
+        Alignment.ctc(scores, torch.tensor([4]))
+    with pytest.raises(ValueError, match="band needs lengths"):
+        Alignment(scores, band=torch.zeros(1, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"band must have shape \[B, T\]"):
+        Alignment(scores, lengths=torch.tensor([[3, 9]]), band=torch.zeros(1, 2, dtype=torch.int64))
