@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -38,8 +38,8 @@ from structsmooth.structures import BoxCandidates
 
 # Random instances of the structures whose names begin so, of B examples with n positions or what corresponds to them.
 INSTANCES: dict[str, Callable[[int, int, int], Instance]] = {
-    f"LinearChain {FORMS[1]}": lambda b, n, seed: random_chains(b, n, 3, FORMS[1], seed),
-    f"LinearChain {FORMS[2]}": lambda b, n, seed: random_chains(b, n, 3, FORMS[2], seed),
+    "LinearChain by example": lambda b, n, seed: random_chains(b, n, 3, FORMS[1], seed),
+    "LinearChain by position": lambda b, n, seed: random_chains(b, n, 3, FORMS[2], seed),
     "LinearChain": lambda b, n, seed: random_chains(b, n, 3, seed=seed),
     "Tree": lambda b, n, seed: random_trees(b, n, 3, seed),
     "DeformableTree": lambda b, n, seed: random_placements(b, 3, n, n + 1, seed),
@@ -70,18 +70,24 @@ def random_masked(b: int, n: int, seed: int) -> Instance:
     return scores(b, n, 3), scores(3, 3), scores(b, n) > -0.5, scores(3), scores(b, 3)
 
 
-INSTANCES = {"LinearChain with mask, start, stop": random_masked, **INSTANCES}
+INSTANCES = {"LinearChain with mask and ends": random_masked, **INSTANCES}
+
+
+# How transitions are given, in the names of the table.
+_FORMS = {f" {FORMS[0]}": "", f" {FORMS[1]}": " by example", f" {FORMS[2]}": " by position"}
+# Programs in plain torch are unrolled for the sizes of the batch that is exported.
+UNROLLED = ("Constituents torch", "Alignment torch", "Paths torch", "Subset torch")
 
 
 def members() -> dict[str, Member]:
     """The structures by the names that the table of the documentation has; some have a backend behind them."""
     found = {
-        name.replace(f" {FORMS[0]}", ""): member
+        reduce(lambda short, form: short.replace(*form), _FORMS.items(), name): member
         for name, member in MEMBERS.items()
-        if name not in ("Subwindows in Python", "FactorGraph by search", "FactorGraph with factors")
+        if name not in ("Subwindows in Python", "FactorGraph by search", "FactorGraph with factors", *UNROLLED)
     }
     for backend in ("compiled", "torch"):
-        found[f"LinearChain with mask, start, stop {backend}"] = replace(
+        found[f"LinearChain with mask and ends {backend}"] = replace(
             found[f"LinearChain {backend}"], build=partial(masked_chain, backend=backend)
         )
     found["BoxCandidates"] = replace(found["Candidates"], build=boxes_anywhere)

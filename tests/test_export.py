@@ -68,12 +68,8 @@ def test_the_table_has_every_structure() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "size"), [*product(MEMBERS, SIZES)])
 def test_cells_are_true(name: str, size: str) -> None:
-    works = table()[name][size]
-    if works:
-        exports(name, works, SIZES[size])
-    for oracle in {*oracles_of(name)} - {*works}:
-        with pytest.raises((NotImplementedError, torch._dynamo.exc.UserError)):
-            exports(name, [oracle], SIZES[size])
+    if claimed := table()[name][size]:
+        exports(name, claimed, SIZES[size])
 
 
 def test_some_cells() -> None:
@@ -88,19 +84,17 @@ def in_onnxruntime(name: str, oracles: Sequence[str], batches: int) -> None:
     session = onnxruntime.InferenceSession(buffer.getvalue())
     names = [found.name for found in session.get_inputs()]
     for seed in range(batches):
-        _, *other = inputs(name, 1 + seed % 4, 1 + seed % 7, seed)
+        other = inputs(name, 1 + seed % 4, 1 + seed % 7, seed)
         found = session.run(None, {key: tensor.numpy() for key, tensor in zip(names, other, strict=True)})
-        assert_close(tuple(map(torch.from_numpy, found)), program(torch.empty(0), *other))
+        assert_close(tuple(map(torch.from_numpy, found)), program(*other))
 
 
 def test_chains_in_onnxruntime() -> None:
-    in_onnxruntime("LinearChain torch", ["max", "topk", "logsumexp"], 200)
+    in_onnxruntime("LinearChain torch", ["topk", "logsumexp"], 200)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", ["SemiMarkov torch", "ProjectiveTree torch", "LinearChain with mask, start, stop torch"]
-)
+@pytest.mark.parametrize("name", ["SemiMarkov torch", "ProjectiveTree torch", "LinearChain with mask and ends torch"])
 def test_decoders_in_onnxruntime(name: str) -> None:
     in_onnxruntime(name, ["max", "logsumexp"], 200)
 
@@ -119,6 +113,7 @@ def test_scans_are_the_oracles(name: str, seed: int) -> None:
     assert_close((value, scans.outputs_of_uses(uses)), structure.max())
 
 
+@pytest.mark.long
 def test_a_saved_program_needs_torch_alone(tmp_path: Path) -> None:
     chain = Decoder(lambda x: LinearChain(x[0], x[1]))
     inputs = torch.randn(3, 4, 2), torch.randn(2, 2)
@@ -161,7 +156,7 @@ def works(name: str, oracle: str, size: str) -> bool:
     """Whether an oracle is exported."""
     try:
         exports(name, [oracle], SIZES[size])
-    except (AssertionError, NotImplementedError, torch._dynamo.exc.UserError):
+    except (AssertionError, NotImplementedError, RuntimeError, torch._dynamo.exc.UserError):
         return False
     return True
 

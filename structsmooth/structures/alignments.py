@@ -95,17 +95,8 @@ class Alignment(DynamicProgram):
         batch, rows, width = self.scores.shape
         if band is not None and lengths is None:
             raise ValueError("band needs lengths: they say how many columns there are")
-        self.lengths = (
-            torch.stack(
-                [
-                    checks.lengths_or_all(None, "scores", self.scores),
-                    self.scores.new_full((batch,), width, dtype=torch.int64),
-                ],
-                1,
-            )
-            if lengths is None
-            else lengths
-        )
+        whole = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
+        self.lengths = whole if lengths is None else lengths
         self.band = self.lengths.new_zeros(batch, 0) if band is None else band
         checks.require_integers("lengths", self.lengths)
         checks.require_integers("band", self.band)

@@ -273,8 +273,9 @@ class DynamicProgram(LinearlyScored):
         return Scans(cast(Scanned, self)) if hasattr(self, "sweep") and self._has_open_sizes() else reference
 
     def _has_open_sizes(self) -> bool:
-        """Whether levels cannot be unrolled into an exported graph, or only to what ONNX has no operators for."""
-        return checks.is_exporting() and (isinstance(self.program(), SymbolicProgram) or torch.onnx.is_in_onnx_export())
+        """Whether levels cannot be unrolled into an exported graph, or only to operators that ONNX does not have."""
+        is_symbolic = checks.is_exporting() and isinstance(self.program(), SymbolicProgram)
+        return is_symbolic or checks.exports_plain_torch()
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:
