@@ -51,7 +51,7 @@ def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
     yield "import structsmooth, every name", _python("from structsmooth import *")
     blocks = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
     yield "tagger of the README", _python(blocks[0])
-    yield "loss in a module, and a solver, of the README", _python(blocks[1])
+    yield "loss in a loop of the README", _python(blocks[1])
     yield "structsmooth predict", _structsmooth("predict", str(trained), str(sentence))
 
 

@@ -3,7 +3,8 @@
 import doctest
 import importlib
 import re
-from itertools import pairwise
+import shlex
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,25 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     exec(compile(code, str(path), "exec"), {"__name__": "example"})
 
 
-def test_every_pass_of_the_first_example_improves():
-    (code,) = [code for _, code in python_blocks(ROOT / "README.md") if "CasimirSVRG" in code]
-    names = {"__name__": "example"}
-    exec(compile(code, "README.md", "exec"), names)
-    objectives = names["result"].history.column("objective")
-    assert all(after < 0.99 * before for before, after in pairwise(objectives))
+def run_commands(lines: str, monkeypatch) -> None:
+    """Lines of a shell: commands of this package, which may get a text by ``echo``."""
+    for line in lines.splitlines():
+        text, _, command = line.rpartition(" | ")
+        monkeypatch.setattr("sys.stdin", StringIO("\n".join(shlex.split(text)[1:]) + "\n"))
+        assert main(shlex.split(command, comments=True)[1:]) == 0
+
+
+def test_the_readme_shows_what_its_examples_print(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```(python|sh)\n((?:(?!```).)*)^```\n\n```text\n(.*?)^```$", readme, re.M | re.S)
+    assert [language for language, *_ in shown] == ["sh", "python", "python", "python"]
+    for language, code, output in shown:
+        if language == "sh":
+            run_commands(code, monkeypatch)
+        else:
+            exec(compile(code, "README.md", "exec"), {"__name__": "example"})
+        assert capsys.readouterr().out.rstrip().endswith(output.rstrip())
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
@@ -130,6 +144,14 @@ def test_reference_names_once_what_there_is():
     for name in names:
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_the_reference_of_structures_has_all_members():
+    """They stand in the order of use, so each is listed."""
+    page = (ROOT / "docs" / "reference" / "structures.md").read_text(encoding="utf-8")
+    listed = re.search(r"^      members: \[(.*)\]$", page, re.M)[1].split(", ")
+    assert listed[:2] == ["max", "topk"]
+    assert sorted(listed) == sorted(name for name in dir(structsmooth.Structure) if not name.startswith("_"))
 
 
 def test_the_task_of_the_documents_trains_and_predicts(tmp_path, monkeypatch, capsys):

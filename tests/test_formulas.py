@@ -25,11 +25,10 @@ def page(tmp_path):
     def built(text: str) -> str:
         own = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
         extensions = re.search(r"^markdown_extensions:\n(?: .*\n)+", own, re.M)
-        hooks = re.search(r"^hooks: \[(.*)\]$", own, re.M)
         (tmp_path / "pages").mkdir()
         (tmp_path / "pages" / "index.md").write_text(text, encoding="utf-8")
         file = tmp_path / "mkdocs.yml"
-        file.write_text(SETTINGS.format(hook=ROOT / hooks[1]) + extensions[0], encoding="utf-8")
+        file.write_text(SETTINGS.format(hook=ROOT / "docs" / "mathematics.py") + extensions[0], encoding="utf-8")
         build(load_config(str(file)))
         return (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/gallery.md.
+"""Draw the pictures of docs/gallery.md, and that of the first page.
 
 Examples are generated, except for named entities, whose data the package has: other data sets do not state a licence
 that would let us show them. Results of tasks are what ``structsmooth show`` draws, as Chromium renders it.
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 
-from scripts.gallery import solvers, structures, tasks
+from scripts.gallery import front, solvers, structures, tasks
 from scripts.harness import command, option
 from structsmooth.files import DATA_VARIABLE
 
 
 @command(
     option("--out", "docs/gallery", "folder of the pictures", metavar="DIR"),
-    option("--only", None, "draw these alone", choices=("structures", "tasks", "solvers")),
+    option("--only", None, "draw these alone", choices=("structures", "tasks", "solvers", "front")),
     option("--data", None, f"folder with the network of localization, if not that of {DATA_VARIABLE}", metavar="DIR"),
     threads=None,
     program="python -m scripts.gallery",
@@ -29,7 +29,7 @@ def main(options: Namespace) -> None:
     torch.manual_seed(0)
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
-    for part in (structures, tasks, solvers):
+    for part in (structures, tasks, solvers, front):
         if options.only in (None, part.__name__.rpartition(".")[2]):
             part.draw_all(folder)
 

@@ -19,7 +19,7 @@ EXPERIMENTS = {experiment.name: experiment for experiments in PAPERS.values() fo
     option("--quick", False, "a trial of at most two minutes each"),
     option("--data", None, "folder of data (default: STRUCTSMOOTH_DATA)"),
     option("--out", "runs/reproduce", "pictures, tables and runs"),
-    option("--page", None, "renew the sections of this page, in Markdown, by the summaries in --out", metavar="FILE"),
+    option("--page", None, "renew this page, in Markdown, and its results by the summaries in --out", metavar="FILE"),
     threads=None,
     program="python -m scripts.reproduce",
     more="\n\nexperiments:\n" + "\n".join(f"  {name:<19}{run.figure}" for name, run in EXPERIMENTS.items()),

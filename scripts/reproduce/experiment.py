@@ -230,28 +230,26 @@ def _seconds_before(summary: Path) -> float:
     return seconds
 
 
-def described(summary: dict[str, Any], quick: dict[str, Any] | None = None) -> str:
-    """The section of an experiment on the page, in Markdown, beside the verdicts of a trial if there was one."""
-    trial = {claim["says"]: claim["verdict"] for claim in quick["claims"]} if quick else {}
+def described(summary: dict[str, Any]) -> str:
+    """What was seen in an experiment, in Markdown."""
     differs = ["Differs from the paper: " + "; ".join(summary["differs"]) + "."] if summary["differs"] else []
-    header = ["the paper says", "it holds if", *["trial"] * bool(trial), "here", "seen"]
+    header = ["the paper says", "it holds if", "here", "seen"]
     rows = [
         [
             ("Not of the paper: " if claim["ours"] else "") + claim["says"],
             claim["test"],
-            *[trial.get(claim["says"], "")] * bool(trial),
             f"**{claim['verdict']}**",
             claim["seen"],
         ]
         for claim in summary["claims"]
     ]
-    table, legend = _named(markdown_table(header, rows, len(header)), summary["names"])
+    table, legend = named(markdown_table(header, rows, len(header)), summary["names"])
     taken = f"{summary['seconds'] / 60:.1f} minutes: `{summary['command']}`"
     text = " ".join([summary["about"], *differs])
     return "\n\n".join([f"### {summary['figure']}", text, *[legend] * bool(legend), table, taken]) + "\n"
 
 
-def _named(text: str, names: Mapping[str, str]) -> tuple[str, str]:
+def named(text: str, names: Mapping[str, str]) -> tuple[str, str]:
     """A text with names in place of labels of solvers, and a sentence that says which they are."""
     used = {label: name for label, name in names.items() if f"`{label}`" in text}
     for label, name in used.items():

@@ -74,10 +74,10 @@ EXPERIMENTS = (
         None,
         [
             EndsBelow("ρ too large has loose objective values: at the end 10 is below 100.", _soft(10), _soft(100)),
-            EndsBelow("And 1 is below 10.", _soft(1), _soft(10)),
+            EndsBelow("And ρ = 1 is below ρ = 10.", _soft(1), _soft(10)),
             EndsBelow("ρ too small is slow: at the end 1 is below 0.1.", _soft(1), _soft(0.1)),
             Faster("As ρ becomes smaller, convergence takes longer: 10 is faster than 1.", _soft(10), _soft(1)),
-            Faster("And 1 is faster than 0.1.", _soft(1), _soft(0.1)),
+            Faster("And ρ = 1 is faster than ρ = 0.1.", _soft(1), _soft(0.1)),
             Metric(
                 "For ρ = 0.1 the soft and the constrained objective are practically the same.",
                 _soft(0.1),
@@ -104,13 +104,13 @@ EXPERIMENTS = (
         "test hamming",
         [
             _faster("Soft constraints are competitive with Frank-Wolfe by linear programs in time.", _FW_BY_PROGRAM, 2),
-            _faster("They are faster than DLPW.", _DLPW),
-            _faster("They are faster than smooth DLPW.", _SMOOTH_DLPW),
+            _faster("Soft constraints are faster than DLPW.", _DLPW),
+            _faster("Soft constraints are faster than smooth DLPW.", _SMOOTH_DLPW),
             ScoresAsWell(
                 "Test accuracy is insensitive to ρ.", _soft(10), _soft(1), "test hamming", 0.01, two_sided=True
             ),
             ScoresAsWell("Also to ρ = 0.1.", _soft(0.1), _soft(1), "test hamming", 0.01, two_sided=True),
-            _faster("They are faster than Frank-Wolfe by cuts.", _FW, ours=True),
+            _faster("Soft constraints are faster than Frank-Wolfe by cuts.", _FW, ours=True),
         ],
         [
             "λ = 0.01, one seed, 300 passes, and 20 by linear programs",
@@ -133,11 +133,11 @@ EXPERIMENTS = (
             _faster(
                 "Soft constraints are up to two orders of magnitude faster than linear programs.", _FW_BY_PROGRAM, 0.1
             ),
-            _faster("Faster than DLPW, which performed poorly.", _DLPW),
+            _faster("Soft constraints are faster than DLPW, which performed poorly.", _DLPW),
             ScoresAsWell("ρ = 10 has accurate predictors.", _soft(10), _FW, "test example_f1", 0.02),
             ScoresAsWell("ρ = 1 has accurate predictors.", _soft(1), _FW, "test example_f1", 0.02),
             Faster("ρ = 0.1 may take longer.", _soft(1), _soft(0.1), "seconds", "hard objective"),
-            _faster("They are faster than Frank-Wolfe by cuts.", _FW, ours=True),
+            _faster("Soft constraints are faster than Frank-Wolfe by cuts.", _FW, ours=True),
         ],
         [
             "tmc2007 (22 labels, the first 1,000 reports) in place of Reuters (30 labels)",
@@ -159,12 +159,12 @@ EXPERIMENTS = (
         "test pixel_accuracy",
         [
             _faster("Soft constraints are two orders of magnitude faster than DLPW.", _DLPW, 0.1),
-            _faster("Also than smooth DLPW.", _SMOOTH_DLPW, 0.1),
+            _faster("Soft constraints are an order of magnitude faster than smooth DLPW.", _SMOOTH_DLPW, 0.1),
             ScoresAsWell(
                 "All values of ρ perform similarly.", _soft(10), _soft(1), "test pixel_accuracy", two_sided=True
             ),
             ScoresAsWell("Also ρ = 0.1.", _soft(0.1), _soft(1), "test pixel_accuracy", two_sided=True),
-            _faster("They are faster than Frank-Wolfe by dynamic programs.", _FW, ours=True),
+            _faster("Soft constraints are faster than Frank-Wolfe by dynamic programs.", _FW, ours=True),
         ],
         [
             "this library's features, with a weight for each class and each of them: the paper has 22 weights",

@@ -147,13 +147,13 @@ EXPERIMENTS = (
             Faster("Gap sampling converges faster than uniform sampling.", _gap(10), _UNIFORM),
             Faster("A computation of gaps after each pass wastes too many of them.", _gap(10), _gap(1)),
             Faster(
-                "Without any the algorithm does not converge: it needs twice the calls, or more.",
+                "Without any computation of gaps the algorithm does not converge: it needs twice the calls, or more.",
                 _gap(10),
                 _gap("never"),
                 margin=0.5,
             ),
             Metric(
-                "Without any the gap is significantly underestimated.",
+                "Without any computation of gaps the gap is significantly underestimated.",
                 _gap("never"),
                 "estimated_gap",
                 high=0.7,

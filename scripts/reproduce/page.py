@@ -1,67 +1,114 @@
-"""The page of the documentation that says what holds."""
+"""The page of the documentation that says what holds, and why the rest may not."""
 
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.reproduce.experiment import QUICK, SUMMARY, Experiment, described
+from scripts.reproduce.experiment import SUMMARY, Experiment, named
 from structsmooth.checkpoint import write_atomic
 
 _HEAD = """# What the papers say, and what is seen here
 
-Each section is an experiment of one of the papers: what is compared, and what differs from the paper; what the paper
-says of it, how that is tested and where the test cuts, and what was measured; and a command, which has the seeds and
-the passes. Values are medians over the seeds. Costs of two solvers are compared at the best value that both reach with
-every seed, below the start of both, as a multiple: below 1, the solver that should need less does so. A test with one
-side, which a solver passes that is far better, too, is called so. Verdicts of a trial (`--quick`: fewer examples,
-passes and seeds) stand beside those of the whole run where there are both, and do not count. Times are those of one
-thread, without what others do on the machine. `python -m scripts.reproduce NAME` runs one, and `--page
-docs/reproduction.md` renews its section.
+Claims of four papers were held against runs. Each has a test: costs of two solvers are compared at the best value that
+both reach with every seed, as a multiple; below 1, the solver that should need less does so. Values are medians over
+seeds, and times those of one thread.
+
+[reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and
+commands. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews this page.
 """
 _PLURAL = {"holds": "hold", "holds in part": "hold in part", "does not hold here": "do not hold here"}
-_VERDICT = re.compile(r"^\| (Not of the paper: )?.*\| \*\*([^*|]+)\*\* \|", re.MULTILINE)
+_UNKNOWN = {"title": "No cause is known", "text": "", "claims": []}
 
 
 def write_page(path: Path, out: Path, papers: Mapping[str | None, Sequence[Experiment]]) -> None:
-    """Renew the sections of the experiments that were run; those of others stay, or say that they were not run.
+    """Renew the results of the experiments that were run, in a file of JSON beside the page, and the page.
 
     Args:
         path: the page, in Markdown.
         out: folder of the experiments' folders.
         papers: experiments by the title of their paper.
     """
-    kept = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
-    sections = []
+    data = path.with_suffix(".json")
+    kept = {result["name"]: result for result in _loaded(data) or ()}
+    order = [experiment.name for experiments in papers.values() for experiment in experiments]
+    results = {name: _loaded(out / name / SUMMARY) or kept.get(name) for name in order}
+    found = {name: result for name, result in results.items() if result}
+    write_atomic(data, json.dumps([*found.values()], indent=1, ensure_ascii=False) + "\n")
+    write_atomic(path, "\n".join([_HEAD, *_totals(found), *_by_cause(found), *_holding(found, papers)]))
+
+
+def _loaded(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _claims(results: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """All claims, each after its experiment."""
+    yield from ((result, claim) for result in results.values() for claim in result["claims"])
+
+
+def _totals(results: Mapping[str, Any]) -> Iterator[str]:
+    for ours, kind in ((False, "claims of the papers"), (True, "claims that are not of the papers")):
+        verdicts = Counter(claim["verdict"] for _, claim in _claims(results) if claim["ours"] == ours)
+        if verdicts:
+            listed = ", ".join(f"{verdicts[verdict]} {plural}" for verdict, plural in _PLURAL.items())
+            yield f"Of {verdicts.total()} {kind}, {listed}.\n"
+
+
+def _by_cause(results: Mapping[str, Any]) -> Iterator[str]:
+    """What does not hold, or holds in part, by what may be the cause: nothing is left out."""
+    yield "## What does not hold, by cause\n"
+    yield "Causes are what differs the most from the paper; none of them is proved.\n"
+    causes = _loaded(Path(__file__).with_name("causes.json"))
+    whys = {
+        (why["experiment"], why["says"]): (cause["title"], why["why"]) for cause in causes for why in cause["claims"]
+    }
+    for cause in [*causes, _UNKNOWN]:
+        lines: dict[str, list[str]] = {}
+        for result, claim in _claims(results):
+            title, why = whys.get((result["name"], claim["says"]), (_UNKNOWN["title"], ""))
+            if not claim["ours"] and claim["verdict"] != "holds" and title == cause["title"]:
+                part = "In part: " * (claim["verdict"] == "holds in part")
+                lines.setdefault(_title(result), []).append(f"{part}{claim['says']} *{why}* {_seen(result, claim)}")
+        if lines:
+            yield f"### {cause['title']} ({sum(map(len, lines.values()))})\n\n{cause['text']}\n"
+            yield "\n".join("\n    * ".join([f"* **{figure}.**", *items]) for figure, items in lines.items()) + "\n"
+
+
+def _title(result: Mapping[str, Any]) -> str:
+    """The paper, by its first author, and the figure."""
+    return f"{result['name'].partition('-')[0].title()}, {result['figure']}"
+
+
+def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
+    """The numbers, in short: what is measured is said once, and the values at which costs are compared are left out."""
+    text = re.sub(r" \((to [\d.e+-]+|the grid [^)]*)\)", "", named(claim["seen"], result["names"])[0])
+    first, *others = text.split("; ")
+    if unit := re.search(r" times the [a-z ]+(?= at )", first):
+        others = [other.replace(unit[0], "") for other in others]
+    return f"Seen: {'; '.join([first, *others])}."
+
+
+def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Experiment]]) -> Iterator[str]:
+    """What holds by paper, what is not of the papers, and what was not run."""
+    yield "## What holds\n"
     for title, experiments in papers.items():
-        sections.append(f"## {(title or '').rstrip('.')}\n")
+        yield f"### {(title or '').rstrip('.')}\n"
         for experiment in experiments:
-            if summary := _summary(out / experiment.name):
-                sections.append(described(summary, _summary(out / QUICK / experiment.name)))
+            if result := results.get(experiment.name):
+                says = [
+                    claim["says"] for claim in result["claims"] if claim["verdict"] == "holds" and not claim["ours"]
+                ]
+                if says:
+                    yield f"* **{result['figure']}.** {' '.join(says)}"
             else:
-                not_run = f"### {experiment.figure}\n\nNot run: `python -m scripts.reproduce {experiment.name}`\n"
-                sections.append(kept.get(experiment.figure, not_run))
-    found = _VERDICT.findall("".join(sections))
-    counts = [Counter(verdict for prefix, verdict in found if bool(prefix) == ours) for ours in (False, True)]
-    kinds = zip(counts, ("claims of the papers", "claims that are not of the papers"), strict=True)
-    totals = [f"Of {verdicts.total()} {kind}, {_listed(verdicts)}." for verdicts, kind in kinds if verdicts]
-    write_atomic(path, "\n".join([_HEAD, " ".join(totals) + "\n", *sections]))
-
-
-def _listed(verdicts: Mapping[str, int]) -> str:
-    return ", ".join(f"{verdicts.get(verdict, 0)} {plural}" for verdict, plural in _PLURAL.items())
-
-
-def _summary(folder: Path) -> dict[str, Any] | None:
-    """What a run has left, if there was one."""
-    path = folder / SUMMARY
-    found: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return found
-
-
-def _sections(page: str) -> dict[str, str]:
-    """The sections of a page by the figures that they are about."""
-    parts = re.split(r"^(?=##)", page, flags=re.M)
-    return {part.partition("\n")[0].removeprefix("### "): part.strip() + "\n" for part in parts}
+                yield f"* **{experiment.figure}** was not run: `python -m scripts.reproduce {experiment.name}`."
+        yield ""
+    yield "## Not of the papers\n"
+    for result, claim in _claims(results):
+        if claim["ours"]:
+            seen = "" if claim["verdict"] == "holds" else f" {_seen(result, claim)}"
+            yield f"* **{_title(result)}.** {claim['says']} *This {claim['verdict']}.*{seen}"
+    yield ""

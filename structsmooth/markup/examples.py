@@ -37,6 +37,10 @@ def differences(ranked: Sequence[tuple[float, Sequence[Any]]], text: Callable[[A
     return alternatives(ranked, describe)
 
 
+LEGEND = element("p", "✓ right, ✗ wrong, ○ missed", class_="note")
+"""What the signs of :func:`verdict` mean."""
+
+
 def verdict(kind: Verdict, *content: str) -> Markup:
     """A part of an output, with a sign and a style for what is right about it."""
     signs = {"right": "✓", "wrong": "✗", "missed": "○", "plain": ""}
@@ -49,9 +53,10 @@ def chips(found: Iterable[str], gold: Iterable[str] | None) -> Markup:
     """The members of a set that was found, and those that were missed; gold is ``None`` where it is not known."""
     found = list(found)
     true = set(found) if gold is None else set(gold)
-    shown = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
-    shown += [verdict("missed", name) for name in sorted(true - set(found))]
-    return element("p", *(shown or [element("span", "none", class_="note")]), class_="chips")
+    parts = [verdict("plain" if gold is None else "right" if name in true else "wrong", name) for name in found]
+    parts += [verdict("missed", name) for name in sorted(true - set(found))]
+    shown = element("p", *(parts or [element("span", "none", class_="note")]), class_="chips")
+    return shown if gold is None else joined([shown, LEGEND])
 
 
 def hue(number: int) -> str:

@@ -53,6 +53,8 @@ def write_report(
         if count:
             parts.append(sections.wrong(model, examples, outputs, count))
             parts.append(sections.uncertain(model, examples, count))
+    else:
+        parts.append(sections.more())
     parts.append(sections.learned(model, examples))
     write_atomic(path, _page(f"{model.description['task']} · structsmooth", scripts, joined(parts)))
 

@@ -16,6 +16,19 @@ from structsmooth.tasks.trained import TrainedModel
 _ALTERNATIVES = 5
 # Examples whose second-best outputs are sought, which can take far longer than the best.
 _SEARCHED = 1000
+# Differences of scores up to this are rounding.
+_ROUNDING = 1e-9
+# Metrics that are known by their initials.
+_MEANINGS = {
+    "uas": "unlabelled attachment score, the share of words with the right head",
+    "las": "labelled attachment score, the share of words with the right head and relation",
+    "aer": "alignment error rate, from 0 if all sure links are found and no others but possible ones",
+    "iou": "intersection over union of what was found and what is true",
+    "corloc": "correct localization, the share of objects found with an intersection over union above 0.5",
+    "pck": "share of joints within 0.2 of the size of the person",
+    "pck10": "share of joints within 0.1 of the size of the person",
+    "pcp": "percentage of correct parts, the share of limbs with both ends in place",
+}
 
 
 def summary(model: TrainedModel, history: History, metrics: Mapping[str, float]) -> Markup:
@@ -59,16 +72,18 @@ def results(
     rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in metrics.items()]
     count = "1 example" if len(examples) == 1 else f"{len(examples):,} examples"
     origin = element("p", count, *([" of ", element("code", source)] if source else []))
+    words = {word for name in metrics for word in name.split("_")}
+    meanings = [f"{word}: {meaning}" for word, meaning in _MEANINGS.items() if word in words]
     blocks: list[Block] = [Table("Metrics", ("metric", "value"), rows), *model.task.show_results(examples, outputs)]
     unseen = unseen_warning(model.task, examples)
-    notes = [element("p", f"{unseen}.", class_="note")] if unseen else []
+    notes = [element("p", f"{note}.", class_="note") for note in (unseen, "; ".join(meanings)) if note]
     return _section("results", "Results", origin, *notes, *_drawn(blocks))
 
 
 def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
     """The examples that the model gets most wrong."""
     found = most_wrong(model, examples, outputs, count)
-    titles = [f"cost {one.cost:.4g}{'' if one.violation is None else _violated(one.violation)}" for one in found]
+    titles = [f"cost {one.cost:.4g}{'' if one.violation is None else violated(one.violation)}" for one in found]
     shown = _examples(model, examples, [one.index for one in found], titles)
     lead = element(
         "p",
@@ -84,7 +99,7 @@ def uncertain(model: TrainedModel, examples: Sequence[Any], count: int) -> Marku
     searched = examples if len(examples) <= _SEARCHED else examples[:_SEARCHED]
     try:
         found = most_uncertain(model.alternatives(searched, 2), count)
-        titles = [f"the second-best output is {margin:.4g} behind" for _, margin in found]
+        titles = [_behind(margin) for _, margin in found]
         shown = _examples(model, examples, [index for index, _ in found], titles)
     except ValueError as error:
         return _section("uncertain", "Most uncertain", element("p", f"Not shown: {error}."))
@@ -99,9 +114,22 @@ def learned(model: TrainedModel, examples: Sequence[Any]) -> Markup:
     return _section("learned", "What the model has learned", *_drawn(blocks)) if blocks else Markup()
 
 
-def _violated(violation: float) -> str:
+def more() -> Markup:
+    """What a page without examples lacks."""
+    command = element("code", "structsmooth show DIR FILE")
+    text = ", with a labelled file, adds results, the most wrong examples and the most uncertain ones to this page."
+    return element("p", command, text, class_="note")
+
+
+def _behind(margin: float) -> str:
+    if margin <= _ROUNDING:
+        return "the two best outputs have equal scores"
+    return f"the second-best output is {margin:.4g} behind"
+
+
+def violated(violation: float) -> str:
     """By how much a margin is violated, in words."""
-    if violation <= 0:
+    if violation <= _ROUNDING:
         return "; the right output scores as high as it should"
     return f"; the score of the right output is {violation:.4g} lower than it should be"
 

@@ -231,7 +231,7 @@ class Alignment(DynamicProgram):
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle, as for all programs; the best path takes a byte and a few nanoseconds for each cell."""
-        if k != 1 or not self._compiled:
+        if k != 1 or not self.is_compiled:
             return super().topk(k)
         values, cells, moves = self._best()
         last = self.scores.shape[1] * self.scores.shape[2]
@@ -244,7 +244,7 @@ class Alignment(DynamicProgram):
 
         Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W].
         """
-        if self._compiled:
+        if self.is_compiled:
             value, stored, _ = self._best()
             width = self.scores.shape[2]
             rows, places = stored.clamp_min(0) // width, stored.clamp_min(0) % width
@@ -297,14 +297,14 @@ class Alignment(DynamicProgram):
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        if not self._compiled:
+        if not self.is_compiled:
             return super().logsumexp()
         log_z, _ = operators.log_partition(*self._grid(), self._depth)
         return cast(Tensor, log_z + widened(self.offset))
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of cells [B, T, W], of entering them by each move [B, T, W, M], and of any path at all, [B]."""
-        if not self._compiled:
+        if not self.is_compiled:
             return super().marginals()
         grid = self._grid(all_entries=True)
         log_z, kept = operators.log_partition(*grid, self._depth)

@@ -159,8 +159,8 @@ class Distribution(Batch, ABC):
             tensor([4.])
         """
         wide = self.to(torch.float64)
-        log_z = wide.logsumexp()
-        entropy = not_below_zero(excess(log_z, wide._expected(wide._part_scores())))
+        log_z, expected = wide._log_partition_and_expected_score()
+        entropy = not_below_zero(excess(log_z, expected))
         return torch.where(log_z > -torch.inf, entropy, 0.0).to(self.value_dtype)
 
     def cross_entropy(self: D, other: D) -> Tensor:
@@ -292,9 +292,13 @@ class Distribution(Batch, ABC):
         """The same feasible outputs, each with score 0 in at least float32."""
         return self.replace(*(_zeros(p).masked_fill(p == -torch.inf, -torch.inf) for p in self.potentials))
 
+    def _log_partition_and_expected_score(self) -> tuple[Tensor, Tensor]:
+        """The log-partition function and the expected score: [B] each, differentiable."""
+        return self.logsumexp(), self._expected(self._part_scores())
+
     def _expected(self, part_scores: Iterable[Tensor]) -> Tensor:
         """Expected sum of the scores of parts: [B]; -inf where a part of positive probability is forbidden."""
-        return _inner_products(self.marginals(), part_scores)
+        return inner_products(self.marginals(), part_scores)
 
     def expected_score(self, statistics: tuple[Tensor, ...]) -> Tensor:
         """The expected score ⟨θ, m⟩ of a distribution with statistics m: [B], differentiable.
@@ -324,7 +328,7 @@ class Distribution(Batch, ABC):
             if not (fits and all(scored in (1, size) for size, scored in pairs)):
                 shape = (len(self), *part_scores.shape[1:])
                 raise ValueError(f"statistics of {name} must have shape {shape}, got {tuple(statistic.shape)}")
-        return _inner_products(statistics, scores)
+        return inner_products(statistics, scores)
 
     def _divergence(self: D, other: D, relative: bool) -> Tensor:
         """Cross-entropy; minus the entropy if ``relative``, without the digits that the difference of both loses."""
@@ -337,7 +341,7 @@ class Distribution(Batch, ABC):
         return torch.where(log_z > -torch.inf, divergence, 0.0).to(dtype)
 
 
-def _inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor]) -> Tensor:
+def inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor]) -> Tensor:
     """Sums [B] of the scores of parts times their statistics; -inf where what is forbidden has some."""
     sums = []
     for probability, scores in zip(statistics, part_scores, strict=True):

@@ -17,6 +17,8 @@ from structsmooth.structures.transforms import in_transform, with_transforms
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
 Backward = Callable[..., Sequence[Any]]
 
+_operators: dict[str, Callable[..., Any]] = {}
+
 
 def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """Keep all arguments for the backward pass: tensors as such, and the others in ``ctx.constants``."""
@@ -60,7 +62,8 @@ def operator(
         rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
         if rule is not None:
             library.register_autograd(qualified, rule, setup_context=save)
-        return with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
+        _operators[name] = with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
+        return _operators[name]
 
     return register
 
@@ -250,6 +253,47 @@ def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
         return gradients
 
     return backward
+
+
+def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: int) -> Backward:
+    """The gradient of an operator that computes the derivatives of marginals in directions of the potentials.
+
+    The operator takes potentials, directions in the shapes of these, and others, tensors first. The second derivatives
+    of the log-partition function are symmetric; the third ones are computed by torch.
+
+    Args:
+        name: name of the operator.
+        log_partition: the function [B] of potentials and others in plain torch.
+        count: number of its potentials.
+    """
+
+    def backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
+        potentials, directions = ctx.saved_tensors[:count], ctx.saved_tensors[count : 2 * count]
+        others = (*ctx.saved_tensors[2 * count :], *ctx.constants)
+
+        def total(*potentials: Tensor) -> Tensor:
+            return log_partition(*potentials, *others).sum()
+
+        third = _gradients(_slope(_slope(total, directions), weights), potentials)
+        moved = _operators[name](*potentials, *weights, *others)
+        return *third, *((moved,) if isinstance(moved, Tensor) else moved)
+
+    return backward
+
+
+def _slope(function: Callable[..., Tensor], directions: Sequence[Tensor]) -> Callable[..., Tensor]:
+    """The derivative of a function of tensors in directions, without those that are empty."""
+
+    def slope(*inputs: Tensor) -> Tensor:
+        pairs = zip(_gradients(function, inputs), directions, strict=True)
+        return torch.stack([(g * d).sum() for g, d in pairs if d.numel()]).sum()
+
+    return slope
+
+
+def _gradients(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    gradients: tuple[Tensor, ...] = torch.func.grad(function, tuple(range(len(inputs))))(*inputs)
+    return gradients
 
 
 def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward:

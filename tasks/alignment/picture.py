@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from structsmooth.markup import Markup, Verdict, differences, element, joined
+from structsmooth.markup.examples import LEGEND
 from structsmooth.tasks.alignment.data import Link, SentencePair
 
 _SURE, _POSSIBLE, _FOUND = "#0072B2", "#56B4E9", "#D55E00"
@@ -45,9 +46,8 @@ def pair_markup(pair: SentencePair, ranked: Sequence[tuple[float, Sequence[Link]
         for i, word in enumerate(pair.source)
     ]
     grid = element("table", element("thead", element("tr", corner, *head)), element("tbody", *rows), class_="grid")
-    legend = element("p", "✓ right, ✗ wrong, ○ missed", class_="note")
     others = differences(ranked, lambda link: _words(pair, link))
-    return joined([element("div", grid, class_="scroll"), legend, others])
+    return joined([element("div", grid, class_="scroll"), LEGEND, others])
 
 
 def _cell(pair: SentencePair, link: Link, found: set[Link]) -> Markup:

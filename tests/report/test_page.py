@@ -12,7 +12,7 @@ from small_tasks import CASES, Case
 
 from structsmooth.cli import main
 from structsmooth.history import History, Row
-from structsmooth.report import write_report
+from structsmooth.report import sections, write_report
 from structsmooth.tasks import FittedTask, Task
 from structsmooth.tasks.trained import TrainedModel
 
@@ -174,8 +174,29 @@ def test_margins_are_explained_and_alternatives_have_positions(tmp_path):
     write_report(model, tmp_path / "page.html", examples=examples)
     texts = " ".join(Page((tmp_path / "page.html").read_text(encoding="utf-8")).texts)
     assert "; the score of the right output is 3 lower than it should be" in texts
+    assert "the two best outputs have equal scores" in texts
     assert "Ada (word 1) → " in texts
     assert "Ada (word 3) → " in texts
+
+
+def test_rounding_is_no_violation():
+    assert sections.violated(1.776e-15) == "; the right output scores as high as it should"
+
+
+def test_metrics_and_signs_are_explained(made):
+    case, page = made
+    texts = " ".join(Page(page).texts)
+    meanings = {"parsing": "las: labelled", "alignment": "aer: alignment", "segmentation": "iou: intersection"}
+    assert meanings.get(case.name, "") in texts
+    assert case.name not in ("alignment", "multilabel") or "✓ right, ✗ wrong, ○ missed" in texts
+
+
+def test_a_page_without_examples_says_what_adds_them(tmp_path):
+    model, examples = untrained(small_tasks.OCR, tmp_path)
+    for shown, said in (((), True), (examples, False)):
+        write_report(model, tmp_path / "page.html", examples=shown, count=1)
+        text = (tmp_path / "page.html").read_text(encoding="utf-8")
+        assert ("<code>structsmooth show DIR FILE</code>" in text) == said
 
 
 def test_unlabelled_examples_are_refused(tmp_path):

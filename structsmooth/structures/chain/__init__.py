@@ -18,6 +18,7 @@ from structsmooth.structures.chain.compaction import (
     spread_nodes,
     with_ends,
 )
+from structsmooth.structures.distribution import inner_products
 from structsmooth.structures.operators import is_on_cpu, with_gradients_of_scores
 
 
@@ -207,6 +208,14 @@ class LinearChain(Structure):
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
         values = cast(Tensor, self._oracles.max_marginals(*self._arguments()))
         return values if self._order is None else spread_nodes(values, self._order, self.mask)
+
+    def _log_partition_and_expected_score(self) -> tuple[Tensor, Tensor]:
+        """As for all distributions; of transitions that are shared, the marginals are summed over positions."""
+        if not self._compiled:
+            return super()._log_partition_and_expected_score()
+        unary, transition, lengths = self._arguments()
+        log_z, *marginals = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] > 1)
+        return log_z, inner_products(marginals, (unary, transition))
 
     def _part_scores(self) -> tuple[Tensor, Tensor]:
         """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""

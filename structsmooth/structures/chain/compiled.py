@@ -385,6 +385,63 @@ def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
         marginals(edges, exponential, lengths[b], alpha, scaled, total, node[b], edge[b])
 
 
+@compiled
+def covariances(marginal, joint, node_direction, edge_direction, length, before, after, node, edge):
+    """Covariances of the parts with the score of a direction: the derivatives of marginals in it.
+
+    ``marginal`` [T, S] and ``joint`` [T-1, S, S] are those of nodes and edges. Given the state at a position, what the
+    direction scores up to it and behind it, ``before`` and ``after`` [T, S], are independent. Adds to ``edge``, sets
+    ``node``.
+    """
+    states = node.shape[1]
+    before[0] = node_direction[0]
+    for t in range(1, length):
+        e = edge_index(edge_direction, t)
+        before[t] = 0.0
+        for p in range(states):
+            for s in range(states):
+                before[t, s] += joint[t - 1, p, s] * (before[t - 1, p] + edge_direction[e, p, s])
+        for s in range(states):
+            expected = before[t, s] / marginal[t, s] if marginal[t, s] > 0.0 else 0.0
+            before[t, s] = expected + node_direction[t, s]
+    mean = (marginal[length - 1] * before[length - 1]).sum()
+    after[length - 1] = 0.0
+    for t in range(length - 1, 0, -1):
+        e, out = edge_index(edge_direction, t), edge_index(edge, t)
+        for p in range(states):
+            expected = 0.0
+            for s in range(states):
+                behind = edge_direction[e, p, s] + node_direction[t, s] + after[t, s]
+                expected += joint[t - 1, p, s] * behind
+                edge[out, p, s] += joint[t - 1, p, s] * (before[t - 1, p] + behind - mean)
+            after[t - 1, p] = expected / marginal[t - 1, p] if marginal[t - 1, p] > 0.0 else 0.0
+    for t in range(length):
+        for s in range(states):
+            node[t, s] = marginal[t, s] * (before[t, s] + after[t, s] - mean)
+
+
+@entry_point
+def batch_tangents(unary, transition, node_direction, edge_direction, lengths, node, edge, begin, end):
+    """Derivatives of the marginals of examples ``begin`` to ``end`` in directions of the scores, and shaped as these.
+
+    ``node`` [B, T, S] and ``edge`` [B, E, S, S] must be zero, and remain so for examples without an output.
+    """
+    _, steps, states = unary.shape
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    marginal, before, after = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    joint = np.empty((steps - 1, states, states))
+    for b in range(begin, end):
+        joint[:] = 0.0
+        exponentiate(transition[b], shift, exponential)
+        log_z = log_partition(unary[b], transition[b], exponential, shift, lengths[b], alpha, scaled, total)
+        if -np.inf < log_z < np.inf:
+            marginals(transition[b], exponential, lengths[b], alpha, scaled, total, marginal, joint)
+            covariances(
+                marginal, joint, node_direction[b], edge_direction[b], lengths[b], before, after, node[b], edge[b]
+            )
+
+
 @entry_point
 def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
     """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, T] into ``labels`` [B, n, T], zero before."""

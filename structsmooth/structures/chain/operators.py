@@ -18,10 +18,10 @@ from structsmooth.structures.operators import (
     Backward,
     cpu_loop,
     exp_oracle_backward,
-    hessian_product,
     max_marginals_backward,
     no_outputs,
     save_inputs_and_statistics,
+    tangents_backward,
     without_statistics,
 )
 
@@ -144,13 +144,22 @@ def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Ten
     return unary.new_empty(y.shape[:2])
 
 
+def _moved(
+    potentials: tuple[Tensor, Tensor], weights: tuple[Tensor | None, Tensor | None], lengths: Tensor, _: bool
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ⟨weights, marginals⟩ by potentials, of which each example may have its own as far as weights do."""
+    (unary, transition), (node, edge) = potentials, weights
+    node = torch.zeros_like(unary) if node is None else node
+    edge = node.new_zeros(len(unary), *transition.shape[1:]) if edge is None else edge
+    moved = tangents(unary, transition.expand(edge.shape), node, edge, lengths)
+    return moved[0], moved[1].sum_to_size(transition.shape)
+
+
 @_oracle(
     "chain_marginals",
     "chain.compiled:batch_marginals",
     lambda unary, *_: 4 * _pairs(unary),
-    exp_oracle_backward(
-        lambda potentials, weights, lengths, _: hessian_product(reference.marginals, potentials, weights, lengths)
-    ),
+    exp_oracle_backward(_moved),
     save_inputs_and_statistics,
     finish=without_statistics,
 )
@@ -161,6 +170,21 @@ def log_partition_and_marginals(
     batch, steps, states = unary.shape
     edge = unary.new_zeros(batch, steps - 1 if per_edge else 1, states, states)
     return unary.new_zeros(batch), unary.new_zeros(unary.shape), edge
+
+
+@cpu_loop(
+    "chain_tangents",
+    "chain.compiled:batch_tangents",
+    lambda unary, *_: 10 * _pairs(unary),
+    tangents_backward("chain_tangents", reference.log_partition, 2),
+    inputs=lambda *tensors: (*tensors[:4], *checked_inputs(*tensors[:2], tensors[4])[2:]),
+)
+def tangents(unary: Tensor, transition: Tensor, node: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Derivatives of node marginals and edge marginals in directions ``node`` [B, T, S] and ``edge`` [B, E, S, S].
+
+    Transitions are [B, E, S, S], too; results are shaped as the directions.
+    """
+    return unary.new_zeros(unary.shape), unary.new_zeros(edge.shape)
 
 
 def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:

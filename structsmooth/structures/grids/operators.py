@@ -4,20 +4,18 @@ A grid is given by the tensors of a :class:`~structsmooth.structures.grids.paths
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, library
 
 from structsmooth.structures.grids.paths import Grid, grid_paths
-from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs
+from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs, tangents_backward
 from structsmooth.structures.programs import reference
 
 
 def _operations(count: int) -> Any:
     """Of a number of passes over all cells and moves."""
-    return lambda scores, *others: 5 * count * scores.numel() * len(others[4])
+    return lambda scores, entries, *_: 5 * count * scores.numel() * entries.shape[3]
 
 
 def _inputs(*arguments: Any) -> tuple[Any, ...]:
@@ -79,8 +77,8 @@ def log_partition(
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
-    inputs = ctx.saved_tensors[:6]
-    moved: tuple[Tensor, Tensor] = tangents(*inputs, *weights)
+    scores, entries, *others = ctx.saved_tensors[:6]
+    moved: tuple[Tensor, Tensor] = tangents(scores, entries, *weights, *others)
     return moved
 
 
@@ -104,43 +102,34 @@ def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
     return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (scores.shape[0], 0, 0, 0))
 
 
-def _tangents_backward(ctx: Any, *weights: Tensor) -> tuple[Any, ...]:
-    """The second derivatives are symmetric; the third ones are computed by torch, in the general program."""
-    *tensors, directions, entering = ctx.saved_tensors
-    grid = Grid(*tensors)
+def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:
+    """Log-partition [B] of grids in plain torch, by the general program."""
+    grid = Grid(scores, entries, *others)
     width = max([1, *grid.sizes[:, 1].tolist()])
-    moves = tuple((along, across) for along, across in grid.steps.tolist())
-    program = grid_paths(grid.scores.shape[1], width, moves)
-
-    def log_partition(scores: Tensor, entries: Tensor) -> Tensor:
-        whole = grid._replace(scores=scores, entries=entries)
-        return reference.log_partition(whole.program_scores(width), whole.roots(width), program.handle).sum()
-
-    def slope(*scores: Tensor) -> Tensor:
-        return _product(torch.func.grad(log_partition, (0, 1))(*scores), (directions, entering))
-
-    def curvature(*scores: Tensor) -> Tensor:
-        return _product(torch.func.grad(slope, (0, 1))(*scores), weights)
-
-    third: tuple[Tensor, Tensor] = torch.func.grad(curvature, (0, 1))(grid.scores, grid.entries)
-    return *third, *[None] * 4, *tangents(*grid, *weights)
+    program = grid_paths(scores.shape[1], width, tuple((along, across) for along, across in grid.steps.tolist()))
+    return reference.log_partition(grid.program_scores(width), grid.roots(width), program.handle)
 
 
-def _product(first: Sequence[Tensor], second: Sequence[Tensor]) -> Tensor:
-    """The inner product of scores of cells and of moves; the latter may be left out of one of them."""
-    return torch.stack([(a * b).sum() for a, b in zip(first, second, strict=True) if a.shape == b.shape]).sum()
-
-
-@cpu_loop("grid_tangents", "grids.compiled:batch_tangents", _operations(8), _tangents_backward, inputs=_inputs)
+@cpu_loop(
+    "grid_tangents",
+    "grids.compiled:batch_tangents",
+    _operations(8),
+    tangents_backward("grid_tangents", _log_partition, 2),
+    inputs=lambda scores, entries, directions, entering, *others: (
+        *_inputs(scores, entries, *others),
+        directions,
+        entering,
+    ),
+)
 def tangents(
     scores: Tensor,
     entries: Tensor,
+    directions: Tensor,
+    entering: Tensor,
     allowed: Tensor,
     first: Tensor,
     sizes: Tensor,
     steps: Tensor,
-    directions: Tensor,
-    entering: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Derivatives of :func:`marginals` in directions of the scores and entries, and shaped as these."""
     return like_scores(scores).zero_(), _for_entries(scores, entries)

@@ -7,7 +7,6 @@ outputs [B, K, M], the scores that their derivations use, filled up with P.
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from structsmooth.structures.operators import (
@@ -15,6 +14,7 @@ from structsmooth.structures.operators import (
     exp_oracle_backward,
     like_scores,
     save_inputs_and_statistics,
+    tangents_backward,
     without_statistics,
 )
 from structsmooth.structures.programs import reference
@@ -100,29 +100,17 @@ def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     return parts
 
 
-def _tangents_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The second derivatives are symmetric; the third ones are computed by torch."""
-    scores, directions, root_index = ctx.saved_tensors
-
-    def curvature(scores: Tensor) -> Tensor:
-        def moved(scores: Tensor) -> Tensor:
-            total: Tensor = (reference.probabilities(scores, root_index, *ctx.constants) * directions).sum()
-            return total
-
-        slopes: Tensor = torch.func.grad(moved)(scores)
-        return (slopes * grad).sum()
-
-    third: Tensor = torch.func.grad(curvature)(scores)
-    return third, tangents(scores, grad, root_index, *ctx.constants)
-
-
 def _with_directions(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> tuple[Any, ...]:
     arrays, scores, roots = rooted(scores, root_index, handle)
     return arrays, scores, directions, roots
 
 
 @cpu_loop(
-    "program_tangents", "programs.compiled:batch_tangents", _passes(20), _tangents_backward, inputs=_with_directions
+    "program_tangents",
+    "programs.compiled:batch_tangents",
+    _passes(20),
+    tangents_backward("program_tangents", reference.log_partition, 1),
+    inputs=_with_directions,
 )
 def tangents(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""

@@ -229,7 +229,7 @@ class DynamicProgram(LinearlyScored):
         if self.validate_args and bool((added.replace(*(-p for p in added.potentials)).max()[0] > 0).any()):
             raise ValueError("counts of an output must not be negative in all")
         numbers, program = added.program_scores().round().long(), self.program()
-        return by_count(self.program_scores(), numbers, self.sizes(), program, size, self._compiled, self.outputs)
+        return by_count(self.program_scores(), numbers, self.sizes(), program, size, self.is_compiled, self.outputs)
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """Max-marginals of the first potentials, from those [B, P] of the scores of the program.
@@ -261,12 +261,13 @@ class DynamicProgram(LinearlyScored):
         return (self.program().depth,)
 
     @property
-    def _compiled(self) -> bool:
+    def is_compiled(self) -> bool:
+        """Whether oracles are compiled loops."""
         return checks.is_compiled(self.backend, self.potentials[0].device)
 
     @property
     def _oracles(self) -> Any:
-        if self._compiled:
+        if self.is_compiled:
             return operators
         if checks.is_fused(self.backend, self.potentials[0].device):
             return fused

@@ -287,6 +287,64 @@ def batch_marginals(unary, pairwise, parents, mask, values, node, edge, begin, e
         values[b] = log_partition(unary[b], pairwise[b], parents[b], ordered, inside, total, node[b], edge[b])
 
 
+@compiled
+def covariances(marginal, joint, node_direction, edge_direction, parents, order, given, node, edge):
+    """Covariances of the parts with the score of a direction: the derivatives of marginals in it.
+
+    ``marginal`` [N, S] and ``joint`` [N, S, S] are those of nodes and edges. Given the state of a node, what the
+    direction scores inside its subtree and outside are independent: ``given`` [4, N, S] is scratch for both, for what
+    a subtree adds given the state of the parent, and for the mean of the tree. Fills ``node`` and ``edge``.
+    """
+    nodes, states = marginal.shape
+    inside, outside, added, mean = given
+    for v in order:
+        inside[v] = node_direction[v]
+    for v in order[::-1]:
+        p = parent_of(parents, v)
+        if p < nodes:
+            for i in range(states):
+                expected = 0.0
+                for j in range(states):
+                    expected += joint[v, i, j] * (edge_direction[v, i, j] + inside[v, j])
+                added[v, i] = expected / marginal[p, i] if marginal[p, i] > 0.0 else 0.0
+                inside[p, i] += added[v, i]
+    for v in order:
+        p = parent_of(parents, v)
+        outside[v] = 0.0
+        mean[v] = mean[p, 0] if p < nodes else (marginal[v] * inside[v]).sum()
+        if p < nodes:
+            for i in range(states):
+                around = outside[p, i] + inside[p, i] - added[v, i]
+                for j in range(states):
+                    expected = edge_direction[v, i, j] + around
+                    edge[v, i, j] = joint[v, i, j] * (expected + inside[v, j] - mean[v, j])
+                    outside[v, j] += joint[v, i, j] * expected
+        for j in range(states):
+            if p < nodes:
+                outside[v, j] = outside[v, j] / marginal[v, j] if marginal[v, j] > 0.0 else 0.0
+            node[v, j] = marginal[v, j] * (inside[v, j] + outside[v, j] - mean[v, j])
+
+
+@entry_point
+def batch_tangents(unary, pairwise, node_direction, edge_direction, parents, mask, node, edge, begin, end):
+    """Derivatives of the marginals of examples ``begin`` to ``end`` in directions of the scores, and shaped as these.
+
+    ``node`` [B, N, S] and ``edge`` [B, N, S, S] must be zero, and remain so for examples without an output.
+    """
+    _, nodes, states = unary.shape
+    order, first, following = np.empty((3, nodes + 1), np.int64)
+    inside, total, marginal = np.empty((3, nodes, states))
+    joint, given = np.empty((nodes, states, states)), np.empty((4, nodes, states))
+    for b in range(begin, end):
+        ordered = order[: topological_order(parents[b], mask[b], order, first, following)]
+        marginal[:], joint[:] = 0.0, 0.0
+        log_z = log_partition(unary[b], pairwise[b], parents[b], ordered, inside, total, marginal, joint)
+        if -np.inf < log_z < np.inf:
+            covariances(
+                marginal, joint, node_direction[b], edge_direction[b], parents[b], ordered, given, node[b], edge[b]
+            )
+
+
 @entry_point
 def batch_sample(unary, pairwise, parents, mask, uniform, labels, begin, end):
     """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, N] into ``labels`` [B, n, N], zero before.

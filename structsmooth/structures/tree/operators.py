@@ -5,18 +5,16 @@ the potentials, sums are accumulated in float64. The operators are opaque to ``t
 compile without graph breaks. Shapes: unary [B, N, S], pairwise [B, N, S, S], parents int64 [B, N], mask bool [B, N].
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from structsmooth.structures.operators import (
     cpu_loop,
     exp_oracle_backward,
-    hessian_product,
     max_marginals_backward,
     no_outputs,
     save_inputs_and_statistics,
+    tangents_backward,
     without_statistics,
 )
 from structsmooth.structures.tree import reference
@@ -33,11 +31,20 @@ def top_k(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor, k: int
     return no_outputs(unary, k, unary.shape[1])
 
 
+def _moved(
+    potentials: tuple[Tensor, Tensor], weights: tuple[Tensor | None, Tensor | None], parents: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ⟨weights, marginals⟩ by potentials."""
+    directions = [torch.zeros_like(p) if w is None else w for p, w in zip(potentials, weights, strict=True)]
+    moved: tuple[Tensor, Tensor] = tangents(*potentials, *directions, parents, mask)
+    return moved
+
+
 @cpu_loop(
     "tree_marginals",
     "tree.compiled:batch_marginals",
     lambda unary, pairwise, *_: 8 * pairwise.numel(),
-    exp_oracle_backward(partial(hessian_product, reference.marginals)),
+    exp_oracle_backward(_moved),
     save_inputs_and_statistics,
     finish=without_statistics,
 )
@@ -46,6 +53,19 @@ def log_partition_and_marginals(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
     return unary.new_empty(unary.shape[0]), unary.new_zeros(unary.shape), unary.new_zeros(pairwise.shape)
+
+
+@cpu_loop(
+    "tree_tangents",
+    "tree.compiled:batch_tangents",
+    lambda unary, pairwise, *_: 16 * pairwise.numel(),
+    tangents_backward("tree_tangents", reference.log_partition, 2),
+)
+def tangents(
+    unary: Tensor, pairwise: Tensor, node: Tensor, edge: Tensor, parents: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Derivatives of node marginals and edge marginals in directions ``node`` [B, N, S] and ``edge`` [B, N, S, S]."""
+    return unary.new_zeros(unary.shape), unary.new_zeros(pairwise.shape)
 
 
 def log_partition(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
