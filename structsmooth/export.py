@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,8 +24,7 @@ def exporting(*, plain_torch: bool = False) -> Iterator[None]:
         plain_torch: ``backend="auto"`` takes the recursions in plain torch, so that a program that was saved runs
             without this library. What has none raises ``NotImplementedError``.
     """
-    from torch.fx.experimental import _config as sizes
-
+    sizes: Any = import_module("torch.fx.experimental._config")
     chosen = plain_torch_exported.set(plain_torch)
     try:
         # Not yet there in torch 2.5.

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -146,7 +146,10 @@ def program_of(handle: int) -> Program:
 
 def longest_derivation(handle: Any) -> int:
     """The largest number of scores in a derivation, M; a symbol for that of a program that is built later."""
-    return program_of(handle).longest if isinstance(handle, int) else library.get_ctx().new_dynamic_size()
+    if isinstance(handle, int):
+        return program_of(handle).longest
+    symbol: Any = library.get_ctx().new_dynamic_size()
+    return cast(int, symbol)
 
 
 def exported_handle(program: Program | SymbolicProgram) -> int:
@@ -170,9 +173,7 @@ def _built(recipe: str, sizes: list[int]) -> int:
     return program.handle
 
 
-@library.register_fake("structsmooth::program")
-def _known_later(recipe: str, sizes: list[int]) -> Any:
-    return library.get_ctx().new_dynamic_size()
+library.register_fake("structsmooth::program", lambda recipe, sizes: library.get_ctx().new_dynamic_size())
 
 
 def _hashable(argument: Any) -> Any:
