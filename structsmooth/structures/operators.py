@@ -76,8 +76,8 @@ def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[...
         if exports_plain_torch():
             raise NotImplementedError(
                 f"{name.replace('_', ' ')} has no form in plain torch, and none in ONNX, for open sizes: it is an "
-                "operator of this library, so save it by torch.export alone, and import structsmooth.structures "
-                "where the program is loaded; or export the scores, and find outputs by this library"
+                "operator of this library. Save it by torch.export alone, and import its structure where the program "
+                "is loaded; or export the scores, and find outputs by this library"
             )
         return like(*arguments)
 

@@ -1,7 +1,6 @@
 """Dynamic programs as acyclic hypergraphs."""
 
 import json
-import pkgutil
 import weakref
 from collections.abc import Callable
 from functools import lru_cache, wraps
@@ -131,6 +130,7 @@ class SymbolicProgram:
 _numbers = count()
 _alive: "weakref.WeakValueDictionary[int, Program]" = weakref.WeakValueDictionary()
 _recipes: dict[int, Callable[[], Program]] = {}
+_builders: dict[str, Callable[..., Program]] = {}  # by their names in exported graphs
 
 
 def program_of(handle: int) -> Program:
@@ -169,8 +169,9 @@ library.define("structsmooth::program", "(str recipe, SymInt[] sizes) -> SymInt"
 def _built(recipe: str, sizes: list[int]) -> int:
     """The handle of the program of a recipe in JSON; ``sizes`` are those of its arguments that are null."""
     (name, *arguments), given = json.loads(recipe), iter(sizes)
-    program: Program = pkgutil.resolve_name(name)(*[next(given) if a is None else _hashable(a) for a in arguments])
-    return program.handle
+    if name not in _builders:  # a file must not choose what is imported
+        raise ValueError(f"an exported graph needs the dynamic program {name}: import its module first")
+    return _builders[name](*[next(given) if a is None else _hashable(a) for a in arguments]).handle
 
 
 library.register_fake("structsmooth::program", lambda recipe, sizes: library.get_ctx().new_dynamic_size())
@@ -226,9 +227,10 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
         _recipes[program.handle] = lambda: remembered(*sizes)
         return program
 
+    name = f"{build.__module__}:{build.__qualname__}"
+
     def recipe(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-        is_named = "<locals>" not in build.__qualname__
-        return (f"{build.__module__}:{build.__qualname__}", *sizes) if is_named else ()
+        return () if "<locals>" in name else (name, *sizes)
 
     @wraps(build)
     def of_sizes(*sizes: Any) -> Any:
@@ -236,7 +238,8 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
             return SymbolicProgram(recipe(sizes))
         return remembered(*sizes)
 
-    return constant(of_sizes)
+    _builders[name] = constant(of_sizes)
+    return _builders[name]
 
 
 def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int64]]:
