@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from structsmooth import processes
+from structsmooth.export import Exported
 from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.plain import check_entries, from_plain, is_needed, plain
@@ -212,6 +213,22 @@ class FittedTask(ABC):
     def write_answers(self, weights: Tensor, examples: Sequence[Any], predictions: Predictions, stream: TextIO) -> None:
         """Write predictions in the form in which the examples came; here as :meth:`write` does."""
         self.write(examples, predictions, stream)
+
+    def exported(self, weights: Tensor) -> Exported:
+        """The scores with their best output as a module of tensors, for programs that lack this library.
+
+        Raises:
+            ValueError: scores that are no such module, as here.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no scores from tensors to export; see structsmooth.export")
+
+    def write_standalone(self, weights: Tensor, folder: Path) -> None:
+        """Write what predicts by Python and numpy alone.
+
+        Raises:
+            ValueError: there is nothing of the kind, as here.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no decoder in numpy: taggers have one; try --format onnx")
 
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""

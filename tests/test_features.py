@@ -192,17 +192,9 @@ def test_plain_operators_are_exported(name: str) -> None:
     assert not any("structsmooth" in operator for operator in called)
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("SemiMarkov torch", r"does not trace the gradients .* backend=\"compiled\""),
-        ("SearchSpace", "Bits searches in Python, which torch.export does not trace"),
-    ],
-)
-def test_what_cannot_be_exported_says_so(name: str, error: str) -> None:
-    own = ROWS[name]()
-    own.answers(*own.potentials)  # as in exports()
-    with pytest.raises(NotImplementedError, match=error):
+def test_what_cannot_be_exported_says_so() -> None:
+    own = ROWS["SearchSpace"]()
+    with pytest.raises(NotImplementedError, match=r"Bits searches in Python, which torch.export does not trace"):
         torch.export.export(Program(own), own.potentials)
 
 

@@ -26,15 +26,15 @@ LAYERS = [
     {
         "structsmooth.structures." + name
         for name in (
-            *("active_set", "base", "batch", "checks", "containers", "distribution", "noise", "operators", "semirings"),
-            *("sparse_marginals", "transforms"),
+            *("active_set", "base", "batch", "checks", "containers", "distribution", "noise", "operators", "scans"),
+            *("semirings", "sparse_marginals", "transforms"),
         )
     },
     {"structsmooth.structures"},
     {"structsmooth.factors", "structsmooth.programs"},
     {"structsmooth.calibration", "structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},
     {"structsmooth.perturbation"},
-    {"structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},
+    {"structsmooth.export", "structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},
     {"structsmooth.decisions", "structsmooth.risk"},
     {"structsmooth.problems.bounds", "structsmooth.problems.reductions"},
     {"structsmooth.problems.base"},

@@ -72,6 +72,11 @@ COMMANDS = {
         "Convert annotated texts from one form to another.",
         "structsmooth convert annotated.jsonl train.conll --to conll",
     ),
+    "export": Command(
+        "trained",
+        "Write a trained model for programs that lack this library.",
+        "structsmooth export runs/mine --format numpy --output tagger",
+    ),
     "info": Command("trained", "Describe the model in a directory.", "structsmooth info runs/mine"),
 }
 

@@ -137,6 +137,27 @@ def evaluate(options: Namespace) -> int:
     return 0
 
 
+def export(options: Namespace) -> int:
+    """Write a trained model for programs that lack this library."""
+    model, output = _load(options.model, options), Path(options.output)
+    if options.format == "numpy":
+        model.task.write_standalone(model.weights, output)
+    else:
+        model.task.exported(model.weights).save(output, options.format)
+    return 0
+
+
+def add_export(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    _add_model(parser)
+    help_format = (
+        "onnx and pt2: a file with the scores and the search for the best output, from tensors; numpy: for taggers, a "
+        "folder with the weights and a program in Python and numpy"
+    )
+    parser.add_argument("--format", required=True, choices=("onnx", "pt2", "numpy"), help=help_format)
+    parser.add_argument("--output", metavar="PATH", required=True, help="the file or folder to write")
+
+
 def info(options: Namespace) -> int:
     """Describe the model in a directory."""
     description = describe(options.model)

@@ -80,21 +80,23 @@ class Alignment(DynamicProgram):
         self._check_grid()
         zero = widened(scores).new_zeros(())
         self.move_scores = zero.expand(*scores.shape, len(self.moves)) if move_scores is None else move_scores
-        self.offset = zero.expand(len(scores)) if offset is None else offset
+        self.offset = zero.expand(scores.shape[0]) if offset is None else offset
         self._set_rows(lengths, band, allowed_moves)
         super().__init__(validate_args, backend)
-        whole = self.lengths.new_tensor([scores.shape[1], self.columns])
-        if self.validate_args and bool(((self.lengths < 0) | (self.lengths > whole)).any()):
-            raise ValueError(f"lengths must be from 0 to T, U = {tuple(whole.tolist())}, got {self.lengths.tolist()}")
+        if self.validate_args:
+            whole = self.lengths.new_tensor([scores.shape[1], self.columns])
+            if bool(((self.lengths < 0) | (self.lengths > whole)).any()):
+                raise ValueError(
+                    f"lengths must be from 0 to T, U = {tuple(whole.tolist())}, got {self.lengths.tolist()}"
+                )
 
     def _set_rows(self, lengths: Tensor | None, band: Tensor | None, allowed_moves: Tensor | None) -> None:
         """Set the tensors with a row for each example: those that are not given have no columns."""
         batch, rows, width = self.scores.shape
         if band is not None and lengths is None:
             raise ValueError("band needs lengths: they say how many columns there are")
-        self.lengths = (
-            torch.tensor([rows, width]).to(self.scores.device).expand(batch, 2) if lengths is None else lengths
-        )
+        whole = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
+        self.lengths = whole if lengths is None else lengths
         self.band = self.lengths.new_zeros(batch, 0) if band is None else band
         checks.require_integers("lengths", self.lengths)
         checks.require_integers("band", self.band)
@@ -186,7 +188,7 @@ class Alignment(DynamicProgram):
     def check_shapes(self) -> None:
         """Raise unless scores are [B, T, U], [B, T, U, M] and [B]."""
         self._check_grid()
-        moves, offset = (*self.scores.shape, len(self.moves)), (len(self.scores),)
+        moves, offset = (*self.scores.shape, len(self.moves)), (self.scores.shape[0],)
         for name, wanted, shape in (("move_scores", "[B, T, U, M]", moves), ("offset", "[B]", offset)):
             scores = getattr(self, name)
             checks.require_scores(name, scores)
@@ -220,11 +222,11 @@ class Alignment(DynamicProgram):
             cells = (
                 self._grid()
                 .cells(self.columns)
-                .view(len(values), *[1] * (values.dim() - 2), -1)
+                .view(values.shape[0], *[1] * (values.dim() - 2), -1)
                 .expand(*values.shape[:-1], -1)
             )
             values = torch.nn.functional.pad(values, (0, 1)).gather(-1, cells)
-        mask = self.mask.view(len(self.scores), *[1] * (values.dim() - 2), *self.scores.shape[1:])
+        mask = self.mask.view(self.scores.shape[0], *[1] * (values.dim() - 2), *self.scores.shape[1:])
         return torch.where(mask, values.view(shape), 0)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
@@ -233,7 +235,7 @@ class Alignment(DynamicProgram):
             return super().topk(k)
         values, cells, moves = self._best()
         last = self.scores.shape[1] * self.scores.shape[2]
-        y = cells.new_zeros(len(cells), last + 1)
+        y = cells.new_zeros(cells.shape[0], last + 1)
         y = y.scatter(1, torch.where(cells < 0, last, cells), moves + 1)[:, :-1]
         return values.unsqueeze(1), y.view(self.scores.shape).unsqueeze(1)
 
@@ -266,7 +268,7 @@ class Alignment(DynamicProgram):
         values, cells, moves = operators.best(*grid, self.offset.to(grid.scores), self._longest)
 
         def score(scores: Tensor, move_scores: Tensor, offset: Tensor) -> Tensor:
-            example = torch.arange(len(cells), device=cells.device).unsqueeze(1)
+            example = torch.arange(cells.shape[0], device=cells.device).unsqueeze(1)
             t, place = cells.clamp_min(0) // scores.shape[2], cells.clamp_min(0) % scores.shape[2]
             entered = (cells >= 0) & (moves < len(self.moves))
             entries = move_scores[example, t, place, moves.clamp(0, len(self.moves) - 1)]
@@ -367,4 +369,4 @@ class Alignment(DynamicProgram):
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, T, U] of a path through each cell; zero at padding."""
-        return self._of_stored_cells(values.view(len(values), -1, len(self.moves) + 1).amax(2))
+        return self._of_stored_cells(values.view(values.shape[0], -1, len(self.moves) + 1).amax(2))

@@ -330,7 +330,7 @@ def _augmented(scores: Tensor, costs: Tensor) -> Tensor:
     """Potentials, widened, with costs added that broadcast to them."""
     missing = scores.dim() - costs.dim()
     fits = missing >= 0 and all(
-        size in (1, full) for size, full in zip(costs.shape, scores.shape[missing:], strict=True)
+        size in (full, 1) for size, full in zip(costs.shape, scores.shape[missing:], strict=True)
     )
     if not fits:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -126,9 +127,17 @@ def as_mask(name: str, value: Any) -> Tensor:
     return found
 
 
+def has_shape(tensor: Tensor, *shapes: tuple[int, ...]) -> bool:
+    """Whether a tensor has one of these shapes; sizes of another number of dimensions are not compared.
+
+    Every comparison holds for all sizes of a graph that leaves them open.
+    """
+    return any(tensor.dim() == len(shape) and tensor.shape == shape for shape in shapes)
+
+
 def require_shape(name: str, tensor: Tensor, dimensions: str, shape: tuple[int, ...]) -> None:
     """Raise ``ValueError`` unless the tensor has exactly this shape; ``dimensions`` are its names in the message."""
-    if tuple(tensor.shape) != shape:
+    if not has_shape(tensor, shape):
         raise ValueError(f"{name} must have shape {dimensions} = {shape}, got {tuple(tensor.shape)}")
 
 
@@ -223,13 +232,14 @@ def check_backend(backend: Any, device: torch.device, kernels: bool = False) -> 
 
 def is_compiled(backend: Backend, device: torch.device) -> bool:
     """Whether to use the compiled oracles, which are faster on the CPU, unless transforms would call them in a loop."""
-    return backend == "compiled" or (backend == "auto" and device.type == "cpu" and not in_transform())
+    automatic = backend == "auto" and device.type == "cpu" and not in_transform()
+    return backend == "compiled" or (automatic and not exports_plain_torch())
 
 
 def is_fused(backend: Backend, device: torch.device) -> bool:
     """Whether to use kernels that Triton compiles for GPUs, likewise."""
     automatic = backend == "auto" and device.type == "cuda" and HAS_TRITON and not in_transform()
-    return backend == "triton" or automatic
+    return backend == "triton" or (automatic and not exports_plain_torch())
 
 
 def is_exporting() -> bool:
@@ -237,3 +247,12 @@ def is_exporting() -> bool:
     if hasattr(torch.compiler, "is_exporting"):
         return torch.compiler.is_exporting()
     return torch.compiler.is_compiling() and not torch.compiler.is_dynamo_compiling()
+
+
+plain_torch_exported = ContextVar("plain_torch_exported", default=False)
+"""Whether exported programs are to have no operators of this library; see :func:`structsmooth.export.exporting`."""
+
+
+def exports_plain_torch() -> bool:
+    """Whether a graph is traced that may have no operators of this library: by choice, or since it becomes ONNX."""
+    return is_exporting() and (plain_torch_exported.get() or torch.onnx.is_in_onnx_export())

@@ -65,7 +65,7 @@ class Constituents(DynamicProgram):
         checks.require_scores("spans", spans)
         if spans.dim() != 4 or spans.shape[1] != spans.shape[2] or 0 in spans.shape[1:]:
             raise ValueError(f"spans must have shape [B, n, n, L] with n, L >= 1, got {tuple(spans.shape)}")
-        self.offset = widened(spans).new_zeros(len(spans)) if offset is None else offset
+        self.offset = widened(spans).new_zeros(spans.shape[0]) if offset is None else offset
         self.lengths = checks.lengths_or_all(lengths, "spans", spans)
         super().__init__(validate_args, backend)
         if self.validate_args:
@@ -75,7 +75,7 @@ class Constituents(DynamicProgram):
         """Raise unless scores are [B, n, n, L] and [B]."""
         checks.require_scores("spans", self.spans)
         checks.require_scores("offset", self.offset)
-        checks.require_shape("offset", self.offset, "[B]", (len(self.spans),))
+        checks.require_shape("offset", self.offset, "[B]", (self.spans.shape[0],))
         checks.require_device("offset", self.offset, "spans", self.spans)
 
     def used_scores(self, name: str) -> Tensor:

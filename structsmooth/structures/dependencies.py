@@ -51,7 +51,7 @@ class Dependencies(Structure):
         labels = self.labels
         if labels is not None and (labels.dim() != 4 or labels.shape[:3] != arcs.shape or not labels.shape[3]):
             raise ValueError(
-                f"labels must have shape [B, n, n, L] with L >= 1 and B, n = {len(arcs)}, {arcs.shape[1]}, "
+                f"labels must have shape [B, n, n, L] with L >= 1 and B, n = {arcs.shape[0]}, {arcs.shape[1]}, "
                 f"got {tuple(labels.shape)}"
             )
 

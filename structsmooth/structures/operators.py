@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, library
 
 from structsmooth.compiled.threads import over_batch
+from structsmooth.structures.checks import exports_plain_torch
 from structsmooth.structures.transforms import in_transform, with_transforms
 
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
@@ -57,7 +58,7 @@ def operator(
         qualified = f"structsmooth::{name}"
         library.define(qualified, library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
         library.impl(qualified, "default", _opaque(function))
-        library.register_fake(qualified, like)
+        library.register_fake(qualified, _refused_in_plain_torch(name, like))
         rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
         if rule is not None:
             library.register_autograd(qualified, rule, setup_context=save)
@@ -65,6 +66,22 @@ def operator(
         return _operators[name]
 
     return register
+
+
+def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes empty results for tracing, with an error for graphs that may not have the operator."""
+
+    @functools.wraps(like)
+    def checked(*arguments: Any) -> Any:
+        if exports_plain_torch():
+            raise NotImplementedError(
+                f"{name.replace('_', ' ')} has no form in plain torch, and none in ONNX, for open sizes: it is an "
+                "operator of this library. Save it by torch.export alone, and import its structure where the program "
+                "is loaded; or export the scores, and find outputs by this library"
+            )
+        return like(*arguments)
+
+    return checked
 
 
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
@@ -180,7 +197,7 @@ def like_top_k(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 
 def no_outputs(scores: Tensor, k: int, variables: int) -> tuple[Tensor, Tensor]:
     """What the top-K oracle answers where there is no output: values [B, k] of -inf and outputs [B, k, V] of 0."""
-    batch = len(scores)
+    batch = scores.shape[0]
     return scores.new_full((batch, k), -torch.inf), scores.new_zeros(batch, k, variables, dtype=torch.int64)
 
 

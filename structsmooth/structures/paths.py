@@ -105,7 +105,7 @@ class Paths(DynamicProgram):
             raise ValueError(
                 f"weights must have shape [B, E] with E = {self.graph.edges}, got {tuple(self.weights.shape)}"
             )
-        checks.require_shape("offset", self.offset, "[B]", (len(self.weights),))
+        checks.require_shape("offset", self.offset, "[B]", (self.weights.shape[0],))
         checks.require_device("offset", self.offset, "weights", self.weights)
 
     def program(self) -> Program:

@@ -3,11 +3,14 @@
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from structsmooth.structures import checks
+from structsmooth.structures import checks, eisner
 from structsmooth.structures.dependencies import Dependencies, crosses
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs.scanned import Sums
 
 
 class ProjectiveTree(Dependencies, DynamicProgram):
@@ -72,6 +75,42 @@ class ProjectiveTree(Dependencies, DynamicProgram):
     def sizes(self) -> Tensor:
         """The root of the program for the length of each sentence: int64 [B]."""
         return self.lengths
+
+    def sweep(self, sums: Sums, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum [B] over all trees, and its derivatives by the scores [B, P] of arcs and roots."""
+        words, labels = self.arcs.shape[1], self._labels_per_arc
+        labelled, root = scores.split([words * words * labels, words], 1)
+        labelled = labelled.view(-1, words, words, labels)
+        arcs = pad(sums.total(labelled, 3), (1, 0), value=-torch.inf)  # the root stands before the words
+        arcs = torch.cat([pad(root, (1, 0), value=-torch.inf).unsqueeze(1), arcs], 1)
+        charts = eisner.charts(sums, arcs)
+        place, length = torch.arange(1 + words, device=root.device), self.lengths[:, None]
+        if self.single_root:
+            # For each word as the child of the root, the tree up to it and the tree from it on.
+            before = pad(charts.left[:, 1, :-1], (1, 0), value=-torch.inf)
+            rest = (length - place).clamp_min(0)
+            behind = charts.right_by_end.gather(1, length.unsqueeze(2).expand(-1, 1, 1 + words)).squeeze(1)
+            ways = torch.where(place <= length, before + arcs[:, 0] + behind.gather(1, rest), -torch.inf)
+            value, used_root = sums.total(ways, 1), sums.shares(ways, 1)
+            by_left = torch.where(place[:, None] == 1, pad(used_root[:, 1:], (0, 1)).unsqueeze(1), 0.0)
+            by_right = torch.where(rest.unsqueeze(2) == place, used_root.unsqueeze(2), 0.0)
+            used = eisner.uses(sums, charts, by_right, by_left)
+            used_root = used_root[:, 1:]
+        else:
+            value = charts.right[:, 0].gather(1, length).squeeze(1)
+            whole = (place == length) & (value > -torch.inf).unsqueeze(1)
+            by_right = torch.where(place[:, None] == 0, whole.to(scores.dtype).unsqueeze(1), 0.0)
+            used = eisner.uses(sums, charts, by_right, torch.zeros_like(by_right))
+            used_root = used[:, 0, 1:]
+        found = used[:, 1:, 1:].unsqueeze(3) * sums.shares(labelled, 3)
+        uses = torch.where((self.lengths > 0).unsqueeze(1), torch.cat([found.flatten(1), used_root], 1), 0.0)
+        return torch.where(self.lengths > 0, value, 0.0), uses
+
+    def outputs_of_uses(self, uses: Tensor) -> Tensor:
+        """Trees, from the indicators of labelled arcs and roots."""
+        words, labels = self.arcs.shape[1], self._labels_per_arc
+        arcs = uses[:, : words * words * labels].view(-1, words, words, labels).transpose(1, 2).flatten(2)
+        return torch.where(self.mask & (arcs.amax(2) > 0), 1 + arcs.argmax(2), 0)
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""

@@ -12,6 +12,8 @@ from structsmooth.structures.base import PartCosts, widened
 from structsmooth.structures.chain.compaction import check_ends, with_ends
 from structsmooth.structures.chain.reference import check_lengths, length_mask
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs.scanned import Sums
+from structsmooth.structures.scans import Tensors, scan
 
 
 class SemiMarkov(DynamicProgram):
@@ -93,13 +95,13 @@ class SemiMarkov(DynamicProgram):
             raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(self.unary.shape)}")
         batch, steps, states = self.unary.shape
         pairs = (states, states)
-        if tuple(self.transition.shape) not in (pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
+        if not checks.has_shape(self.transition, pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
             raise ValueError(
                 "transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
                 f"{batch}, {steps}, {states}, got {tuple(self.transition.shape)}"
             )
         longest = self.durations.shape[-2] if self.durations.dim() > 1 else 0
-        if not longest or tuple(self.durations.shape) not in ((longest, states), (batch, longest, states)):
+        if not longest or not checks.has_shape(self.durations, (longest, states), (batch, longest, states)):
             raise ValueError(
                 "durations must have shape [K, S] or [B, K, S] with K >= 1 and B, S = "
                 f"{batch}, {states}, got {tuple(self.durations.shape)}"
@@ -149,8 +151,51 @@ class SemiMarkov(DynamicProgram):
         if self.segments is not None:
             segments = segments + scores["segments"]
         transition = scores["transition"]
-        transition = transition.expand(batch, *transition.shape) if transition.dim() == 2 else transition
-        return torch.cat([segments.flatten(1), transition.flatten(1)], 1)
+        pairs = transition.flatten().expand(batch, -1) if transition.dim() == 2 else transition.flatten(1)
+        return torch.cat([segments.flatten(1), pairs], 1)
+
+    def sweep(self, sums: Sums, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum [B] over all segmentations, and its derivatives by the scores [B, P], by a scan over positions."""
+        batch, steps, states = self.unary.shape
+        longest, per_boundary = self.durations.shape[-2], self.transition.dim() == 4
+        segments, pairs = scores.split([steps * longest * states, scores.shape[1] - steps * longest * states], 1)
+        ending = _by_end(segments.view(batch, steps, longest, states))
+        pairs = pairs.view(batch, -1, states, states)
+        pairs = pad(pairs, (0, 0, 0, 0, 0, 1)) if per_boundary else pairs.expand(-1, steps, -1, -1)
+
+        def forward(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+            """State: values [B, K, S] of segments that begin here, one position before, and so on."""
+            (begun,), (scores, pairs) = state, inputs
+            ended = sums.total(begun + scores, 1)
+            begins = sums.total(ended.unsqueeze(2) + pairs, 1)
+            return (torch.cat([begins.unsqueeze(1), begun[:, :-1]], 1),), (begun, ended)
+
+        first = torch.where(torch.arange(longest, device=scores.device) == 0, 0.0, -torch.inf).to(scores.dtype)
+        start = first[:, None].expand(batch, longest, states)
+        _, (begun, ended) = scan(forward, (start,), (ending, pairs))
+        last = (self.lengths - 1).clamp_min(0)
+        final = ended.gather(1, last.view(-1, 1, 1).expand(-1, 1, states)).squeeze(1)
+
+        def backward(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+            """State: derivatives [B, K, S] by what begins one position later, here, and so on."""
+            (owed,), (of_segments, of_pairs, at_end) = state, inputs
+            used_pairs = of_pairs * owed[:, :1]
+            used = of_segments * (at_end + used_pairs.sum(2)).unsqueeze(1)
+            return (pad(owed[:, 1:], (0, 0, 0, 1)) + used,), (used, used_pairs)
+
+        is_last = (torch.arange(steps, device=scores.device) == last[:, None]) & self.mask
+        at_end = torch.where(is_last.unsqueeze(2), sums.shares(final, 1).unsqueeze(1), 0.0)
+        shares = sums.shares(begun + ending, 2), sums.shares(ended.unsqueeze(3) + pairs, 2), at_end
+        _, (used, used_pairs) = scan(backward, (torch.zeros_like(start),), shares, reverse=True)
+        used_pairs = used_pairs[:, :-1] if per_boundary else used_pairs.sum(1)
+        uses = torch.cat([_by_start(used).flatten(1), used_pairs.flatten(1)], 1)
+        return torch.where(self.lengths > 0, sums.total(final, 1), 0.0), uses
+
+    def outputs_of_uses(self, uses: Tensor) -> Tensor:
+        """Labels where segments start, -1 where they go on and 0 at padding."""
+        shape = (*self.unary.shape[:2], *self.durations.shape[-2:])
+        starts = uses[:, : shape[1] * shape[2] * shape[3]].view(shape).sum(2)
+        return torch.where(self.mask, torch.where(starts.sum(2) > 0, starts.argmax(2), -1), 0)
 
     def sizes(self) -> Tensor:
         """The root of the program for the length of each sequence: int64 [B]."""
@@ -188,11 +233,12 @@ class SemiMarkov(DynamicProgram):
     def derivation(self, y: Tensor) -> Tensor:
         """The scores that outputs ``y`` use: of their segments, and of transitions before all but the first."""
         _, steps, states = self.unary.shape
-        longest, none = self.durations.shape[-2], self.program().scores
+        longest = self.durations.shape[-2]
         t, starts, labels = torch.arange(steps, device=y.device), self._starts(y), self.as_classes(y)[0]
         segments = (t * longest + self._durations_at(y) - 1) * states + y
         pairs = steps * states * longest + labels[:, :-1] * states + y[:, 1:]
         pairs = pairs + t[:-1] * states**2 if self.transition.dim() == 4 else pairs
+        none = (steps * longest + (steps - 1 if self.transition.dim() == 4 else 1) * states) * states
         return torch.cat([torch.where(starts, segments, none), torch.where(starts[:, 1:], pairs, none)], 1)
 
     def segment_probabilities(self, y: Tensor) -> Tensor:
@@ -213,7 +259,7 @@ class SemiMarkov(DynamicProgram):
         shape = (*self.unary.shape[:2], *self.durations.shape[-2:])
         used = self.derivation(self.checked_labels(y))[:, : shape[1]]
         count = shape[1] * shape[2] * shape[3]
-        places = used.new_zeros(len(used), count + 1).scatter(1, used.clamp_max(count), 1)
+        places = used.new_zeros(used.shape[0], count + 1).scatter(1, used.clamp_max(count), 1)
         return places[:, :count].view(shape)
 
     def cost_augmented(self, y: Tensor, cost: PartCosts | Tensor | tuple[Tensor, ...]) -> "SemiMarkov":
@@ -248,9 +294,23 @@ class SemiMarkov(DynamicProgram):
         # Of segments that start at t and have more than k positions, the best.
         longer = segments.flip(2).cummax(2).values.flip(2)
         best = longer[:, :, 0]
-        for k in range(1, min(longest, steps)):
-            best = torch.maximum(best, pad(longer[:, :-k, k], (0, 0, k, 0), value=-torch.inf))
+        for k in range(1, longest):
+            best = torch.maximum(best, pad(longer[:, :, k], (0, 0, k, 0), value=-torch.inf)[:, :steps])
         return torch.where(self.mask.unsqueeze(-1), best, 0.0)
+
+
+def _by_end(segments: Tensor) -> Tensor:
+    """Scores [B, T, K, S] of segments by their last positions, from those by their first ones."""
+    steps, longest = segments.shape[1:3]
+    padded = pad(segments, (0, 0, 0, 0, longest - 1, 0), value=-torch.inf)
+    return torch.stack([padded[:, longest - 1 - k :, k][:, :steps] for k in range(longest)], 2)
+
+
+def _by_start(segments: Tensor) -> Tensor:
+    """Uses [B, T, K, S] of segments by their first positions, from those by their last ones."""
+    steps, longest = segments.shape[1:3]
+    padded = pad(segments, (0, 0, 0, 0, 0, longest - 1))
+    return torch.stack([padded[:, k:, k][:, :steps] for k in range(longest)], 2)
 
 
 @cached_program

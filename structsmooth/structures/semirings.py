@@ -7,7 +7,8 @@ is defined by how it embeds a score and how it sums.
 from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -46,7 +47,7 @@ class TopK(Semiring):
     """Sums keep the k largest in descending order, -inf where there are fewer: the top-K oracle, or max for k = 1."""
 
     def __init__(self, k: int) -> None:
-        self.k = k
+        self.k, self._largest = k, _by_rounds if is_exporting() else _by_sorting
 
     def embed(self, scores: Tensor) -> Tensor:
         """The score itself, followed by k - 1 times -inf."""
@@ -54,8 +55,8 @@ class TopK(Semiring):
         return torch.cat([scores.unsqueeze(-1), rest], -1)
 
     def sum(self, values: Tensor, dim: int) -> Tensor:
-        """The k largest over ``dim`` and the slots; a stable sort, so that ties go to the lowest index."""
-        return _sorted(values.movedim(dim, -2)).values[..., : self.k]
+        """The k largest over ``dim`` and the slots; ties go to the lowest index."""
+        return self._largest(values.movedim(dim, -2).flatten(-2), self.k)[0]
 
     def find(self, values: Tensor, ranks: Tensor) -> tuple[Tensor, Tensor]:
         """Where :meth:`sum` took the values of the given ranks from: the way back along the best alternatives.
@@ -67,14 +68,27 @@ class TopK(Semiring):
         Returns:
             Indices of alternatives [...], and slots [...].
         """
-        order = _sorted(values).indices.expand(*ranks.shape, -1)
+        order = self._largest(values.flatten(-2), self.k)[1].expand(*ranks.shape, -1)
         place = order.gather(-1, ranks.unsqueeze(-1)).squeeze(-1)
         return place // values.shape[-1], place % values.shape[-1]
 
 
-def _sorted(values: Tensor) -> torch.return_types.sort:
-    """All values [..., A, R] of each list in descending order."""
-    return values.flatten(-2).sort(dim=-1, descending=True, stable=True)
+def _by_sorting(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each list in values [..., A], best first, and where they are."""
+    if k == 1:
+        return values.max(-1, keepdim=True)
+    found = values.sort(dim=-1, descending=True, stable=True)
+    return found.values[..., :k], found.indices[..., :k]
+
+
+def _by_rounds(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The same by k maxima, since ONNX has no stable sort."""
+    rounds, place = [], torch.arange(values.shape[-1], device=values.device)
+    for _ in range(k):
+        rounds.append(values.max(-1, keepdim=True))
+        values = torch.where(place == rounds[-1][1], -torch.inf, values)
+    found, places = zip(*rounds, strict=True)
+    return torch.cat(found, -1), torch.cat(places, -1)
 
 
 class Draw(Semiring):
@@ -134,14 +148,11 @@ def marginals(recursion: Recursion, *potentials: Tensor) -> tuple[Tensor, ...]:
         potentials: θ, [B, ...] each.
     """
 
-    def gradient(*potentials: Tensor) -> tuple[Tensor, ...]:
-        def total(*shifts: Tensor) -> Tensor:
-            return log_partition(recursion, *_shifted(potentials, shifts)).sum()
+    def total(*arguments: Tensor) -> Tensor:
+        return log_partition(recursion, *_shifted(arguments))
 
-        found: tuple[Tensor, ...] = torch.func.grad(total, tuple(range(len(potentials))))(*_zeros(potentials))
-        return found
-
-    return outside_inference_mode(gradient, *potentials)
+    ones = potentials[0].new_ones(potentials[0].shape[0])
+    return pullbacks(total, [ones], _zeros(potentials), *potentials)[0]
 
 
 def top_k(recursion: Recursion, k: int, *potentials: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -160,15 +171,12 @@ def top_k(recursion: Recursion, k: int, *potentials: Tensor) -> tuple[Tensor, tu
     values = recursion(TopK(k), *potentials)
     values = torch.where(values > -torch.inf, values, -torch.inf)
 
-    def indicators(*potentials: Tensor) -> tuple[Tensor, ...]:
-        def totals(*shifts: Tensor) -> Tensor:
-            return recursion(TopK(k), *_shifted(potentials, shifts)).sum(0)
+    def totals(*arguments: Tensor) -> Tensor:
+        return recursion(TopK(k), *_shifted(arguments)).sum(0)
 
-        pullback = torch.func.vjp(totals, *_zeros(potentials))[1]
-        slots = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
-        return tuple(torch.stack(gradients, 1) for gradients in zip(*map(pullback, slots), strict=True))
-
-    parts = outside_inference_mode(indicators, *(potential.detach() for potential in potentials))
+    slots = torch.eye(values.shape[1], dtype=values.dtype, device=values.device)
+    found = pullbacks(totals, slots, _zeros(potentials), *(potential.detach() for potential in potentials))
+    parts = [torch.stack(gradients, 1) for gradients in zip(*found, strict=True)]
     return values, _where_possible(values.detach(), parts)
 
 
@@ -192,7 +200,7 @@ def sample(
     def indicators(*potentials: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             shifts = [zero.requires_grad_() for zero in _zeros(potentials)]
-            total = recursion(Draw(generator), *_shifted(potentials, shifts)).squeeze(-1)
+            total = recursion(Draw(generator), *_shifted((*shifts, *potentials))).squeeze(-1)
             draws = [torch.autograd.grad(total.sum(), shifts, retain_graph=True) for _ in range(n)]
         parts = tuple(torch.stack(gradients, 1) for gradients in zip(*draws, strict=True))
         return _where_possible(total.detach().unsqueeze(1), parts)
@@ -204,8 +212,10 @@ def _zeros(potentials: Iterable[Tensor]) -> list[Tensor]:
     return list(map(torch.zeros_like, potentials))
 
 
-def _shifted(potentials: Iterable[Tensor], shifts: Iterable[Tensor]) -> list[Tensor]:
-    return [potential + shift for potential, shift in zip(potentials, shifts, strict=True)]
+def _shifted(arguments: Sequence[Tensor]) -> list[Tensor]:
+    """Potentials with shifts, which come first."""
+    count = len(arguments) // 2
+    return [potential + shift for shift, potential in zip(arguments[:count], arguments[count:], strict=True)]
 
 
 def _where_possible(values: Tensor, parts: Iterable[Tensor]) -> tuple[Tensor, ...]:
@@ -227,19 +237,34 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     return reached.to(torch.uint8).argmax(-1)
 
 
+def pullbacks(
+    function: Callable[..., Tensor], weights: Iterable[Tensor], points: Sequence[Tensor], *others: Tensor
+) -> list[tuple[Tensor, ...]]:
+    """For each of some weights, the gradients of ⟨weights, function(*points, *others)⟩ with respect to the points.
+
+    ``torch.export`` traces torch.autograd alone, and the graph has operators of torch alone: they have derivatives.
+    """
+    if is_exporting():
+        with torch.enable_grad():
+            inputs = [point.detach().requires_grad_() for point in points]
+            value = function(*inputs, *others)
+            gradient = partial(torch.autograd.grad, value, inputs, retain_graph=True, materialize_grads=True)
+            return [gradient(weight) for weight in weights]
+
+    def pulled(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
+        at, rest = tensors[: len(points)], tensors[len(points) : -len(rows)]
+        pull = torch.func.vjp(lambda *points: function(*points, *rest), *at)[1]
+        return list(map(pull, tensors[-len(rows) :]))
+
+    rows = list(weights)
+    return outside_inference_mode(pulled, *points, *others, *rows)
+
+
 def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
     """A function that differentiates, called on tensors: under ``torch.inference_mode``, on copies without it.
 
-    Transforms of ``torch.func`` return zeros there in torch 2.4, and tensors without values under ``torch.export``.
-
-    Raises:
-        NotImplementedError: under ``torch.export``.
+    Transforms of ``torch.func`` return zeros there in torch 2.4.
     """
-    if is_exporting():
-        raise NotImplementedError(
-            "torch.export does not trace the gradients by which this oracle finds its answer: export logsumexp, which "
-            'needs none, or max and topk with backend="compiled", where they are operators'
-        )
     if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
         return function(*tensors)
     with torch.inference_mode(False):

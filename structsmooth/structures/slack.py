@@ -55,7 +55,7 @@ class SlackRescaled(Structure):
         structure.checked_labels(y)
         first = structure.potentials[0]
         require_scores("mistake_cost", mistake_cost)
-        require_shape("mistake_cost", mistake_cost, "[B]", (len(first),))
+        require_shape("mistake_cost", mistake_cost, "[B]", (first.shape[0],))
         require_device("mistake_cost", mistake_cost, structure.potential_names[0], first)
         self.structure, self.y, self.mistake_cost = structure, y, mistake_cost
         while first.dim() > 1:

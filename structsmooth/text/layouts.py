@@ -9,6 +9,7 @@ from typing import ClassVar, TextIO
 
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.schemes import FORMS, TYPES_ALONE, Form, forms_of
+from structsmooth.text.standalone import BLANKS, INVISIBLE
 
 SEPARATOR, DOCUMENT, SKIPPED, COMMENT = -1, -2, -3, -4
 """What a line without a token does: it ends a sentence, or a document, or nothing; a comment precedes a sentence."""
@@ -20,13 +21,9 @@ NUMBER = re.compile(r"(\d+)([-.]\d+)?[.:)]?")
 """The same in other files, perhaps with a mark behind it."""
 
 UNIVERSAL_COLUMNS = 10
-_BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
-_cells = re.compile(f"[^{_BLANKS}]+").findall
-# Blanks of Unicode, of any width: a line of them is blank, as it looks.
-_INVISIBLE = _BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
-_INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"
-BLANK_LINE = f"[{re.escape(_INVISIBLE)}]*"
-MAY_SEPARATE = frozenset(["", *_INVISIBLE, "-", "#"])
+_cells = re.compile(f"[^{BLANKS}]+").findall
+BLANK_LINE = f"[{re.escape(INVISIBLE)}]*"
+MAY_SEPARATE = frozenset(["", *INVISIBLE, "-", "#"])
 """What lines between sentences begin with."""
 
 
@@ -126,7 +123,7 @@ class Columns(Layout):
         unknown: stands in the place of tags that are unknown.
     """
 
-    separator = re.compile(rf"{BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{_BLANKS}].*)?")
+    separator = re.compile(rf"{BLANK_LINE}|[ \v\f]*{DOCUMENT_START}(?:[{BLANKS}].*)?")
 
     def __init__(self, roles: Roles, plain: bool = False, unknown: str | None = None) -> None:
         self._roles, self._plain, self._unknown, self._forms = roles, plain, unknown, roles.forms
@@ -189,7 +186,7 @@ def is_tag(cell: str) -> bool:
 
 def is_blank(line: str) -> bool:
     """Whether a line looks blank: it has nothing but blanks of Unicode, of any width."""
-    return not line.strip(_INVISIBLE)
+    return not line.strip(INVISIBLE)
 
 
 def cells(line: str) -> list[str]:
@@ -200,7 +197,7 @@ def cells(line: str) -> list[str]:
     if is_blank(line):
         return []
     if "\t" in line:
-        found = [cell.strip(_BLANKS) for cell in line.rstrip(_BLANKS).split("\t")]
+        found = [cell.strip(BLANKS) for cell in line.rstrip(BLANKS).split("\t")]
     else:
         found = line.split() if line.isascii() and line.isprintable() else _cells(line)  # the first is faster
     return list(map(intern, found))  # a corpus repeats them over and over

@@ -3,16 +3,23 @@
 A template spells the attributes that depend on a few cells near a token, such as the words at offsets -1 and 0.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 from structsmooth.text.corpus import Column, Value
+from structsmooth.text.standalone import (
+    outline,
+    spell_bias,
+    spell_column,
+    spell_form,
+    spell_joint,
+    spell_neighbour,
+    spell_word,
+)
 
 WINDOW = 2
 """How far from its token a cell may be."""
-_AFFIX_LENGTHS = (2, 3, 4)
 _ABSENT = "-"
 
 
@@ -33,47 +40,6 @@ class Template(NamedTuple):
 Templates = tuple[Template, ...]
 
 
-def _spell_word(offset: int, word: Value) -> tuple[str, ...]:
-    if word is None:
-        return (f"B{offset}" if offset < 0 else f"E+{offset}",)
-    return (f"word[{offset}]={word}",)
-
-
-def _spell_column(column: str, offset: int, value: Value) -> tuple[str, ...]:
-    return () if value is None else (f"{column}[{offset}]={value}",)
-
-
-def _spell_form(word: str) -> tuple[str, ...]:
-    lower = word.lower()
-    lengths = [length for length in _AFFIX_LENGTHS if length <= len(lower)]
-    return (
-        f"lower[0]={lower}",
-        f"shape[0]={_shape(word)}",
-        f"outline[0]={_outline(word)}",
-        *(f"prefix={lower[:length]}" for length in lengths),
-        *(f"suffix={lower[-length:]}" for length in lengths),
-    )
-
-
-def _spell_neighbour(offset: int, word: Value) -> tuple[str, ...]:
-    return () if word is None else (f"lower[{offset}]={word.lower()}", f"outline[{offset}]={_outline(word)}")
-
-
-def _spell_joint(name: str, *values: Value) -> tuple[str, ...]:
-    return (f"{name}={'|'.join(value or '' for value in values)}",) if any(values) else ()
-
-
-def _shape(word: str) -> str:
-    """The word with letters and digits replaced by their kind: ``McDonald-95`` becomes ``XxXxxxxx-dd``."""
-    return "".join("X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c for c in word)
-
-
-@lru_cache(maxsize=1 << 16)
-def _outline(word: str) -> str:
-    """The shape with runs of one character collapsed: ``McDonald-95`` becomes ``XxXx-d``."""
-    return re.sub(r"(.)\1+", r"\1", _shape(word))
-
-
 def _present(value: str) -> Value:
     return None if value == _ABSENT else value
 
@@ -82,7 +48,7 @@ COLUMNS: dict[str, Column] = {
     "word": lambda token: token.word,
     "pos": lambda token: _present(token.pos),
     "chunk": lambda token: _present(token.chunk),
-    "outline": lambda token: _outline(token.word),
+    "outline": lambda token: outline(token.word),
 }
 _FIRST, _SECOND = "pos", "chunk"
 
@@ -106,25 +72,25 @@ def column_names(count: int, chunks: bool) -> list[str]:
 
 def window(name: str) -> Templates:
     """Attributes of the values of a column, by its name, up to two tokens away."""
-    spell = _spell_word if name == "word" else partial(_spell_column, name)
+    spell = spell_word if name == "word" else partial(spell_column, name)
     return tuple(Template((Cell(name, offset),), partial(spell, offset)) for offset in range(-WINDOW, WINDOW + 1))
 
 
 def joint(name: str, *offsets: int) -> Template:
     """One attribute of the values of a column at some offsets, from -2 to 2; the outside of the sentence is empty."""
     spelled = "|".join(f"{name}[{offset}]" for offset in offsets)
-    return Template(tuple(Cell(name, offset) for offset in offsets), partial(_spell_joint, spelled))
+    return Template(tuple(Cell(name, offset) for offset in offsets), partial(spell_joint, spelled))
 
 
-BIAS = Template((), lambda: ("bias",))
+BIAS = Template((), spell_bias)
 PLAIN: Templates = (BIAS, *window("word"), *window("pos"), *window("chunk"))
 """Words, parts of speech and chunk tags up to two tokens away, and a bias: section 7.1.1 of Pillutla et al. (2018), "A
 Smoother Way to Train Structured Prediction Models"."""
 RICH: Templates = (
     *PLAIN,
-    Template((Cell("word", 0),), _spell_form),
-    Template((Cell("word", -1),), partial(_spell_neighbour, -1)),
-    Template((Cell("word", 1),), partial(_spell_neighbour, 1)),
+    Template((Cell("word", 0),), spell_form),
+    Template((Cell("word", -1),), partial(spell_neighbour, -1)),
+    Template((Cell("word", 1),), partial(spell_neighbour, 1)),
     joint("word", -1, 0),
     joint("word", 0, 1),
     joint("pos", -1, 0),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth import export
 from structsmooth.calibration import tempered
 from structsmooth.markup import Block, Markup, Matrix
 from structsmooth.messages import tracked
@@ -107,6 +108,17 @@ class FittedSegments(ProbabilisticTask):
             segment in gold if segment in gold or is_marked(example, (segment.start + segment.stop) // 2) else None
             for segment in output
         ]
+
+    def exported(self, weights: Tensor) -> export.Exported:
+        """From signals [B, T + margin, C], as :meth:`signal` gives them, their lengths and whether series begin.
+
+        Scores are float32, in which onnxruntime has convolutions.
+        """
+        module, margin = self.module(weights), 2 * self.task.layers * (self.task.width // 2)
+        inputs = torch.zeros(2, 4 + margin, self.channels), torch.tensor([4, 3]), torch.tensor([True, False])
+        return export.Exported(
+            export.Decoder(module.float()), inputs, ({0: "batch", 1: "samples"}, {0: "batch"}, {0: "batch"})
+        )
 
     def measure(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> tuple[dict[str, float], str]:
         """F1 of boundaries and of segments, and the share of samples with the right label."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 from torch import Tensor
@@ -19,6 +20,7 @@ from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, proces
 from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
@@ -174,6 +176,10 @@ class FittedTagging(TaggingDistribution):
         if not isinstance(example, TextSentence):
             return values
         return {"text": example.text, **values, "offsets": [list(place) for place in example.places]}
+
+    def write_standalone(self, weights: Tensor, folder: Path) -> None:
+        """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
+        write_tagger(folder, self._tagger, self.encoder, self._templates, self.inputs.clitics, weights)
 
     def show_example(
         self,

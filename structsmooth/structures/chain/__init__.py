@@ -126,8 +126,8 @@ class LinearChain(Structure):
         if unary.dim() != 3 or 0 in unary.shape[1:]:
             raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
         batch, steps, states = unary.shape
-        allowed = [(states, states), (batch, states, states), (batch, steps - 1, states, states)]
-        if tuple(transition.shape) not in allowed:
+        pairs = (states, states)
+        if not checks.has_shape(transition, pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
             raise ValueError(
                 f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
                 f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
@@ -158,7 +158,7 @@ class LinearChain(Structure):
         """The same sequences, each with its own transitions."""
         if self.transition.dim() > 2:
             return self
-        return self.replace(self.unary, self.transition.expand(len(self.unary), -1, -1))
+        return self.replace(self.unary, self.transition.expand(self.unary.shape[0], -1, -1))
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""

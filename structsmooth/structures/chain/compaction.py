@@ -12,7 +12,8 @@ from structsmooth.structures import checks
 
 def compact_order(mask: Tensor) -> Tensor:
     """The positions where the mask is true, in their order, followed by the others."""
-    return (~mask).to(torch.uint8).argsort(dim=1, stable=True)
+    place = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
+    return torch.zeros_like(place).scatter(1, place, torch.arange(mask.shape[1], device=mask.device).expand_as(place))
 
 
 def compact_nodes(unary: Tensor, order: Tensor, lengths: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ def check_ends(unary: Tensor, validate_args: bool, **ends: Tensor | None) -> Non
     for name, scores in ends.items():
         if scores is not None:
             checks.require_scores(name, scores)
-            if tuple(scores.shape) not in ((states,), (batch, states)):
+            if not checks.has_shape(scores, (states,), (batch, states)):
                 raise ValueError(
                     f"{name} must have shape [S] or [B, S] with B, S = {batch}, {states}, got {tuple(scores.shape)}"
                 )
@@ -64,7 +65,7 @@ def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | 
     later = mask.cumsum(1)
     for scores, here in ((start, later == 1), (stop, later == later[:, -1:])):
         if scores is not None:
-            unary = unary + torch.where((mask & here).unsqueeze(-1), scores.expand(len(mask), -1).unsqueeze(1), 0.0)
+            unary = unary + torch.where((mask & here).unsqueeze(-1), scores.expand(mask.shape[0], -1).unsqueeze(1), 0.0)
     return unary
 
 

@@ -109,7 +109,7 @@ def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
-    return weights.new_zeros(len(y), y.shape[2], states), weights.new_zeros(transition_shape)
+    return weights.new_zeros(y.shape[0], y.shape[2], states), weights.new_zeros(transition_shape)
 
 
 def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all: int) -> None:

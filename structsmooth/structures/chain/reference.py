@@ -5,9 +5,12 @@ recursion goes forward; marginals, the best outputs and samples go back through 
 transition [1 or B, 1 or T-1, S, S], lengths [B]; scores at padding may be anything.
 """
 
+from __future__ import annotations  # torch.compile of torch 2.5 does not trace those of nested functions
+
 import torch
 from torch import Tensor
 
+from structsmooth.structures.scans import Tensors, scan
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
 
 
@@ -42,17 +45,30 @@ def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) ->
     Returns:
         [B, R], with R the number of slots of the semiring.
     """
-    return semiring.sum(_messages(semiring, unary, edges, mask)[-1], 1)
+    _, last = _messages(semiring, unary, _entering(edges), mask)
+    return semiring.sum(last, 1)
 
 
-def _messages(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor) -> list[Tensor]:
-    """Forward messages [B, S, R] of every position; beyond its end, a sequence keeps its last message."""
-    messages = [semiring.embed(unary[:, 0])]
-    for t in range(1, unary.shape[1]):
-        extended = messages[-1].unsqueeze(2) + edges[:, t - 1].unsqueeze(-1)
-        message = semiring.sum(extended, 1) + unary[:, t].unsqueeze(-1)
-        messages.append(torch.where(mask[:, t, None, None], message, messages[-1]))
-    return messages
+def _entering(edges: Tensor) -> Tensor:
+    """Scores [B, T, S, S] of the pairs that end at each position; the first comes after state 0, for nothing."""
+    return torch.nn.functional.pad(edges, (0, 0, 0, 0, 1, 0))
+
+
+def _messages(semiring: Semiring, unary: Tensor, entering: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Forward messages before each position, [B, T, S, R], and behind the last one, [B, S, R].
+
+    Beyond its end, a sequence keeps its last message.
+    """
+
+    def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+        (before,), (scores, pairs, inside) = state, inputs
+        message = semiring.sum(before.unsqueeze(2) + pairs.unsqueeze(-1), 1) + scores.unsqueeze(-1)
+        return (torch.where(inside[:, None, None], message, before),), (before,)
+
+    start = torch.where(torch.arange(unary.shape[2], device=unary.device) == 0, 0.0, -torch.inf).to(unary.dtype)
+    state = semiring.embed(start.expand(unary.shape[0], -1))
+    (last,), (before,) = scan(step, (state,), (unary, entering, mask))
+    return before, last
 
 
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
@@ -85,58 +101,64 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     """Marginals [B, T, S] and [B, T-1, S, S], differentiable: forward filtering, backward smoothing."""
     mask = length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
-    messages = _messages(Log(), unary, edges, mask)
-    nodes = [softmax(messages[-1].squeeze(-1), 1)]
-    pairs: list[Tensor] = []
-    for t in range(unary.shape[1] - 2, -1, -1):
-        # The distribution of y_t given y_{t+1} times that of y_{t+1}.
-        both = softmax(messages[t] + edges[:, t], 1) * nodes[0].unsqueeze(1)
-        inside = mask[:, t + 1]
-        pairs.insert(0, torch.where(inside[:, None, None], both, 0.0))
+    entering = _entering(edges)
+    before, last = _messages(Log(), unary, entering, mask)
+
+    def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+        (node,), (message, pairs, inside) = state, inputs
+        # The distribution of y_{t-1} given y_t times that of y_t.
+        both = softmax(message + pairs, 1) * node.unsqueeze(1)
         # Beyond its end, a sequence keeps its last message.
-        nodes.insert(0, torch.where(inside.unsqueeze(-1), both.sum(2), nodes[0]))
-    node = torch.where(mask.unsqueeze(-1), torch.stack(nodes, 1), 0.0)
-    return node, torch.stack(pairs, 1) if pairs else edges
+        return (torch.where(inside.unsqueeze(-1), both.sum(2), node),), (node, both)
+
+    _, (nodes, both) = scan(step, (softmax(last.squeeze(-1), 1),), (before, entering, mask), reverse=True)
+    node = torch.where(mask.unsqueeze(-1), nodes, 0.0)
+    return node, torch.where(mask[:, 1:, None, None], both[:, 1:], 0.0)
 
 
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T], 0 at padding: forward messages, and back along their best alternatives."""
     best, mask = TopK(k), length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
-    messages = _messages(best, unary, edges, mask)
-    values = best.sum(messages[-1], 1)
+    entering = _entering(edges)
+    before, last = _messages(best, unary, entering, mask)
+    values = best.sum(last, 1)
     values = torch.where(values > -torch.inf, values, -torch.inf)
-    y = _backward(best, messages, edges, mask)
+    y = _backward(best, before, last, entering, mask)
     return values, torch.where(mask.unsqueeze(1) & (values > -torch.inf).unsqueeze(-1), y, 0)
 
 
 @torch.no_grad()
-def _backward(best: TopK, messages: list[Tensor], edges: Tensor, mask: Tensor) -> Tensor:
+def _backward(best: TopK, before: Tensor, last: Tensor, entering: Tensor, mask: Tensor) -> Tensor:
     """The labels [B, k, T] of the best outputs, from the last position to the first."""
-    batch, _, states, _ = edges.shape
-    slots = torch.arange(best.k, device=edges.device).expand(batch, -1)
-    label, rank = best.find(messages[-1].unsqueeze(1), slots)
-    y = [label]
-    for t in range(len(messages) - 2, -1, -1):
-        scores = edges[:, t].mT.gather(1, label.unsqueeze(-1).expand(-1, -1, states))
-        found = best.find(messages[t].unsqueeze(1) + scores.unsqueeze(-1), rank)
-        inside = mask[:, t + 1, None]
-        label, rank = torch.where(inside, found[0], label), torch.where(inside, found[1], rank)
-        y.insert(0, label)
-    return torch.stack(y, 2)
+    batch, _, states, _ = entering.shape
+
+    def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+        (label, rank), (message, pairs, inside) = state, inputs
+        scores = pairs.mT.gather(1, label.unsqueeze(-1).expand(-1, -1, states))
+        found = best.find(message.unsqueeze(1) + scores.unsqueeze(-1), rank)
+        earlier = tuple(torch.where(inside.unsqueeze(-1), new, old) for new, old in zip(found, state, strict=True))
+        return earlier, (label,)
+
+    slots = torch.arange(best.k, device=entering.device).expand(batch, -1)
+    _, (y,) = scan(step, best.find(last.unsqueeze(1), slots), (before, entering, mask), reverse=True)
+    return y.mT
 
 
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]: the best prefix that ends in each state plus the best suffix after it."""
     best, mask = TopK(1), length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
-    prefix = torch.stack(_messages(best, unary, edges, mask), 1).squeeze(-1)
-    suffix = [torch.zeros_like(unary[:, 0])]
-    for t in range(unary.shape[1] - 1, 0, -1):
-        extended = edges[:, t - 1] + (unary[:, t] + suffix[0]).unsqueeze(1)
-        message = best.sum(extended.unsqueeze(-1), 2).squeeze(-1)
-        suffix.insert(0, torch.where(mask[:, t, None], message, suffix[0]))
-    values = prefix + torch.stack(suffix, 1)
+    entering = _entering(edges)
+    before, last = _messages(best, unary, entering, mask)
+
+    def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+        (suffix,), (scores, pairs, inside) = state, inputs
+        message = best.sum((pairs + (scores + suffix).unsqueeze(1)).unsqueeze(-1), 2).squeeze(-1)
+        return (torch.where(inside.unsqueeze(-1), message, suffix),), (suffix,)
+
+    _, (suffixes,) = scan(step, (torch.zeros_like(unary[:, 0]),), (unary, entering, mask), reverse=True)
+    values = _after(before, last).squeeze(-1) + suffixes
     values = torch.where(values > -torch.inf, values, -torch.inf)
     return torch.where(mask.unsqueeze(-1), values, 0.0)
 
@@ -145,11 +167,21 @@ def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) 
     """Samples [B, n, T] at uniform numbers of that shape: forward filtering, backward sampling; 0 at padding."""
     mask = length_mask(lengths, unary.shape[1])
     unary, edges = masked(unary, transition, mask)
-    messages = torch.cat(_messages(Log(), unary, edges, mask), 2).unsqueeze(1)  # [B, 1, S, T]
-    feasible = (messages[..., -1] > -torch.inf).any(2, keepdim=True)
-    # Beyond its end, a sequence keeps its last message, and edges are zero.
-    y = [inverse_cdf(messages[..., -1], uniform[..., -1])]
-    for t in range(unary.shape[1] - 2, -1, -1):
-        index = y[0].unsqueeze(-1).expand(-1, -1, unary.shape[2])
-        y.insert(0, inverse_cdf(messages[..., t] + edges[:, t].mT.gather(1, index), uniform[..., t]))
-    return torch.where(mask.unsqueeze(1) & feasible, torch.stack(y, 2), 0)
+    entering = _entering(edges)
+    after = _after(*_messages(Log(), unary, entering, mask)).squeeze(-1)
+    feasible = (after[:, -1] > -torch.inf).any(1)[:, None, None]
+
+    def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
+        (later,), (message, pairs, numbers) = state, inputs
+        label = inverse_cdf(message.unsqueeze(1) + later, numbers)
+        # Beyond its end, a sequence keeps its last message, and edges are zero.
+        return (pairs.mT.gather(1, label.unsqueeze(-1).expand_as(later)),), (label,)
+
+    later = unary.new_zeros(*uniform.shape[:2], unary.shape[2])
+    _, (y,) = scan(step, (later,), (after, entering, uniform.mT), reverse=True)
+    return torch.where(mask.unsqueeze(1) & feasible, y.mT, 0)
+
+
+def _after(before: Tensor, last: Tensor) -> Tensor:
+    """Forward messages [B, T, S, R] of every position, from those before them and the last one."""
+    return torch.cat([before[:, 1:], last.unsqueeze(1)], 1)

@@ -101,7 +101,7 @@ class DeformableTree(Structure):
         if unary.dim() != 4 or 0 in unary.shape[1:]:
             raise ValueError(f"unary must have shape [B, N, H, W] with N, H, W >= 1, got {tuple(unary.shape)}")
         batch, nodes = unary.shape[:2]
-        if tuple(deformation.shape) not in ((nodes, 4), (batch, nodes, 4)):
+        if not checks.has_shape(deformation, (nodes, 4), (batch, nodes, 4)):
             raise ValueError(
                 f"deformation must have shape [N, 4] = {(nodes, 4)} or [B, N, 4] = {(batch, nodes, 4)}, "
                 f"got {tuple(deformation.shape)}"
@@ -128,7 +128,7 @@ class DeformableTree(Structure):
         """The same trees, with weights for each example."""
         if self.deformation.dim() == 3:
             return self
-        return self.replace(self.unary, self.deformation.expand(len(self.unary), -1, -1))
+        return self.replace(self.unary, self.deformation.expand(self.unary.shape[0], -1, -1))
 
     def coordinates(self, y: Tensor) -> Tensor:
         """Columns and rows, x and y, of positions ``y`` of any shape [...]: int64 [..., 2]."""
@@ -163,7 +163,7 @@ class DeformableTree(Structure):
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Positions as classes, row by row."""
-        return y, self.unary.shape[2:].numel()
+        return y, self.unary.shape[2] * self.unary.shape[3]
 
     def potential_costs(self, costs: Tensor) -> Tensor:
         """Costs [B, N, H W] of positions as classes, as costs [B, N, H, W] on the grid."""
@@ -186,7 +186,7 @@ class DeformableTree(Structure):
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Scores, and weights for each example, in the dtype that sums use; zero weights at roots."""
         unary, deformation = widened_pair(self.unary, self.used_scores("deformation"))
-        return unary, deformation.expand(len(unary), -1, -1)
+        return unary, deformation.expand(unary.shape[0], -1, -1)
 
     def _rows(self) -> tuple[str, ...]:
         return super()._rows() if self.deformation.dim() == 3 else ("unary", *self.row_names)

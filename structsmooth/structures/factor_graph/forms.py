@@ -3,16 +3,18 @@
 import torch
 from torch import Tensor
 
+from structsmooth.structures.checks import has_shape
+
 
 def check_form(pairwise: Tensor, batch: int, count: int, states: int) -> None:
     """Raise ``ValueError`` unless pairwise scores for E edges and S states have exactly one of the forms."""
     shape, table, potts = tuple(pairwise.shape), (states, states), (batch, count)
-    if shape not in (table, (count, *table), (*potts, *table), potts):
+    if not has_shape(pairwise, table, (count, *table), (*potts, *table), potts):
         raise ValueError(
             f"pairwise must have shape [S, S] = {table}, [E, S, S] = {(count, *table)}, "
             f"[B, E, S, S] = {(*potts, *table)}, or [B, E] = {potts} for Potts strengths, got {shape}"
         )
-    if table == potts == shape:
+    if has_shape(pairwise, table) and has_shape(pairwise, potts):
         raise ValueError(
             f"pairwise of shape {shape} may be one table for all edges as well as Potts strengths: give "
             "table.expand(E, S, S), or strengths[:, :, None, None] * torch.eye(S)"

@@ -114,7 +114,7 @@ class FactorGraph(Structure):
     def check_shapes(self) -> None:
         """Raise unless pairwise scores have one of their forms, and those of factors are [B, F, Q]."""
         checks.require_scores("pairwise", self.pairwise)
-        forms.check_form(self.pairwise, len(self.unary), self.edges.shape[-2], self.unary.shape[-1])
+        forms.check_form(self.pairwise, self.unary.shape[0], self.edges.shape[-2], self.unary.shape[-1])
         checks.require_device("pairwise", self.pairwise, "unary", self.unary)
         if "factors" in self.potential_names:
             self._automata.check_scores(self.potentials[2], self.unary)

@@ -139,16 +139,16 @@ def where_rows(condition: Tensor, tensor: Tensor, other: Tensor) -> Tensor:
 def checked(unary: Tensor, edges: Tensor, node_mask: Tensor | None, edge_mask: Tensor | None) -> Layout:
     """Edges [E, 2] or [B, E, 2] as int64, and masks, all true if not given; raises for wrong dtypes or shapes."""
     checks.require_integers("edges", edges)
-    if edges.dim() not in (2, 3) or edges.shape[-1] != 2 or (edges.dim() == 3 and len(edges) != len(unary)):
+    if edges.dim() not in (2, 3) or edges.shape[-1] != 2 or (edges.dim() == 3 and edges.shape[0] != unary.shape[0]):
         raise ValueError(f"edges must have shape [E, 2] or [B, E, 2], got {tuple(edges.shape)}")
     if node_mask is None:
         node_mask = torch.ones(unary.shape[:2], dtype=torch.bool, device=unary.device)
     if edge_mask is None:
-        edge_mask = torch.ones(len(unary), edges.shape[-2], dtype=torch.bool, device=unary.device)
+        edge_mask = torch.ones(unary.shape[0], edges.shape[-2], dtype=torch.bool, device=unary.device)
     node_mask = checks.as_mask("node_mask", node_mask)
     edge_mask = checks.as_mask("edge_mask", edge_mask)
     checks.require_shape("node_mask", node_mask, "[B, N]", tuple(unary.shape[:2]))
-    checks.require_shape("edge_mask", edge_mask, "[B, E]", (len(unary), edges.shape[-2]))
+    checks.require_shape("edge_mask", edge_mask, "[B, E]", (unary.shape[0], edges.shape[-2]))
     for name, tensor in (("edges", edges), ("node_mask", node_mask), ("edge_mask", edge_mask)):
         checks.require_device(name, tensor, "unary", unary)
     return Layout(edges.to(torch.int64), node_mask, edge_mask)

@@ -68,7 +68,7 @@ def top_k(
 
 
 def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return unary.new_empty(len(unary)), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
+    return unary.new_empty(unary.shape[0]), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 
 def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
@@ -143,7 +143,7 @@ def marginals(
 
 
 def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
-    return unary.new_empty(len(unary))
+    return unary.new_empty(unary.shape[0])
 
 
 @operator("factor_graph_entropy", _like_entropy)

@@ -75,7 +75,7 @@ class BinaryGraph(Structure):
         checks.require_scores("pairwise", pairwise)
         if unary.dim() != 3 or unary.shape[1] == 0 or unary.shape[2] != 2:
             raise ValueError(f"unary must have shape [B, N, 2] with N >= 1, got {tuple(unary.shape)}")
-        checks.require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], len(self.edges), 2, 2))
+        checks.require_shape("pairwise", pairwise, "[B, E, 2, 2]", (unary.shape[0], self.edges.shape[0], 2, 2))
         checks.require_device("pairwise", pairwise, "unary", unary)
         checks.require_device("edges", self.edges, "unary", unary)
 

@@ -6,7 +6,7 @@ A grid is given by the tensors of a :class:`~structsmooth.structures.grids.paths
 import math
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, library
 
 from structsmooth.structures.grids.paths import Grid, grid_paths
 from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs, tangents_backward
@@ -44,8 +44,8 @@ def best(
 
     The last cell is first; the first cell has move M. Places that a path does not need have cell -1.
     """
-    cells = sizes.new_full((len(scores), longest), -1)
-    return scores.new_empty(len(scores)), cells, cells.clone()
+    cells = sizes.new_full((scores.shape[0], longest), -1)
+    return scores.new_empty(scores.shape[0]), cells, cells.clone()
 
 
 def _log_partition_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,7 +71,9 @@ def log_partition(
 ) -> tuple[Tensor, Tensor]:
     """Log-partition [B], and rows [B, blocks, depth, W] for the way back; ``depth`` is the longest step along rows."""
     batch, rows, width = scores.shape
-    return scores.new_empty(batch), scores.new_zeros(batch, math.isqrt(rows - 1) + 1, depth, width)
+    # A symbol where a graph leaves the number of rows open.
+    blocks = math.isqrt(rows - 1) + 1 if isinstance(rows, int) else library.get_ctx().new_dynamic_size()
+    return scores.new_empty(batch), scores.new_zeros(batch, blocks, depth, width)
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,7 +99,7 @@ def marginals(
 
 def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
     """Zeros for each entry; for none, if all cells share them."""
-    return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (len(scores), 0, 0, 0))
+    return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (scores.shape[0], 0, 0, 0))
 
 
 def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:

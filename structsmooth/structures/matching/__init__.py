@@ -121,7 +121,7 @@ class Matching(Structure):
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
         checks.require_integers("sizes", sizes)
-        checks.require_shape("sizes", sizes, "[B, 2]", (len(weights), 2))
+        checks.require_shape("sizes", sizes, "[B, 2]", (weights.shape[0], 2))
         checks.require_device("sizes", sizes, "weights", weights)
         self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
@@ -146,7 +146,7 @@ class Matching(Structure):
             if name in names:
                 scores = getattr(self, name)
                 checks.require_scores(name, scores)
-                checks.require_shape(name, scores, dimensions, (len(weights), size))
+                checks.require_shape(name, scores, dimensions, (weights.shape[0], size))
                 checks.require_device(name, scores, "weights", weights)
 
     def used_scores(self, name: str) -> Tensor:
@@ -261,7 +261,10 @@ class Matching(Structure):
     def _flow(self) -> tuple[Tensor, Tensor, Tensor]:
         """Scores [B, N + 1, M + 1] of pairs and of places that stay free, and the places of rows and columns."""
         weights = widened(self.weights)
-        alone, left = weights.new_full(weights.shape[:2], -torch.inf), weights.new_zeros(len(weights), weights.shape[2])
+        alone, left = (
+            weights.new_full(weights.shape[:2], -torch.inf),
+            weights.new_zeros(weights.shape[0], weights.shape[2]),
+        )
         if self.unmatched_rows is not None:
             alone = widened(self.used_scores("unmatched_rows"))
         if self.unmatched_columns is not None:

@@ -18,7 +18,7 @@ from structsmooth.structures.operators import (
     without_statistics,
 )
 from structsmooth.structures.programs import reference
-from structsmooth.structures.programs.program import program_of
+from structsmooth.structures.programs.program import longest_derivation, program_of
 
 scores_of_outputs = reference.scores_of_outputs
 
@@ -45,7 +45,7 @@ def _passes(count: int) -> Callable[..., int]:
 
 def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     """How often outputs [B, K, M] use each of ``count`` scores, weighted by [B, K]: [B, P]."""
-    sums = weights.new_zeros(len(used), count + 1)
+    sums = weights.new_zeros(used.shape[0], count + 1)
     return sums.scatter_add(1, used.flatten(1), weights.unsqueeze(2).expand(used.shape).flatten(1))[:, :count]
 
 
@@ -66,8 +66,8 @@ def _best(program: Any, depth: int, scores: Any, roots: Any, values: Any, used: 
 )
 def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
-    program = program_of(handle)
-    return scores.new_empty(len(scores), k), root_index.new_full((len(scores), k, program.longest), program.scores)
+    batch, count = scores.shape
+    return scores.new_empty(batch, k), root_index.new_full((batch, k, longest_derivation(handle)), count)
 
 
 def _curvature(potentials: tuple[Tensor], weights: tuple[Tensor], *others: Any) -> tuple[Tensor, ...]:
@@ -85,7 +85,7 @@ def _curvature(potentials: tuple[Tensor], weights: tuple[Tensor], *others: Any) 
 )
 def marginals(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B] and probabilities [B, P]."""
-    return scores.new_empty(len(scores)), scores.new_empty(scores.shape)
+    return scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)
 
 
 def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
@@ -159,4 +159,4 @@ def _draws(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> 
 )
 def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
-    return root_index.new_full((*uniform.shape[:2], program_of(handle).longest), -1)
+    return root_index.new_full((*uniform.shape[:2], longest_derivation(handle)), -1)

@@ -1,14 +1,18 @@
 """Dynamic programs as acyclic hypergraphs."""
 
+import json
 import weakref
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import library
+
+from structsmooth.structures.checks import is_exporting
 
 T = TypeVar("T")
 
@@ -41,6 +45,8 @@ class Program:
         nodes, edges, scores: the numbers N, E and P.
         longest: the largest number of scores in a derivation from a root, M; at least 1.
         depth: the largest number of nodes in a derivation from a root, D.
+        handle: its number, by which operators know it in this process.
+        recipe: the name of the function that builds it and its arguments; none unless a :func:`cached_program` did.
 
     Raises:
         ValueError: edges whose tails do not have lower numbers than their heads, or indices that are out of range.
@@ -81,6 +87,7 @@ class Program:
         self.roots = ends
         self.level, self.depth, self.longest = self._measured()
         self.handle = next(_numbers)
+        self.recipe: tuple[Any, ...] = ()
         _alive[self.handle] = self
 
     def _measured(self) -> tuple[npt.NDArray[np.int64], int, int]:
@@ -100,16 +107,78 @@ class Program:
         return f"Program({self.nodes} nodes, {self.edges} edges, {self.scores} scores)"
 
 
+class SymbolicProgram:
+    """A program with sizes that ``torch.export`` leaves open: it is built when the exported program runs.
+
+    Args:
+        recipe: as of a :class:`Program`.
+    """
+
+    def __init__(self, recipe: tuple[Any, ...]) -> None:
+        self.recipe = recipe
+
+    @property
+    def handle(self) -> int:
+        """There is none yet."""
+        raise NotImplementedError(
+            f"{self.recipe[0]} builds its program for given sizes, so plain torch is exported with these alone: give "
+            'dynamic_shapes to the batch alone, or export with backend="compiled"'
+        )
+
+
 # Operators know programs by numbers, which graphs of torch.compile hold as constants.
 _numbers = count()
 _alive: "weakref.WeakValueDictionary[int, Program]" = weakref.WeakValueDictionary()
 _recipes: dict[int, Callable[[], Program]] = {}
+_builders: dict[str, Callable[..., Program]] = {}  # by their names in exported graphs
 
 
 def program_of(handle: int) -> Program:
     """The program of a number; one that a cache has dropped is built again."""
     program = _alive.get(handle)
-    return program if program is not None else _recipes[handle]()
+    if program is None and handle not in _recipes:
+        raise ValueError(
+            "an exported graph names a dynamic program that was built in another process: build it in a function "
+            "marked cached_program, which the exported graph can call by its name"
+        )
+    return _recipes[handle]() if program is None else program
+
+
+def longest_derivation(handle: Any) -> int:
+    """The largest number of scores in a derivation, M; a symbol for that of a program that is built later."""
+    if isinstance(handle, int):
+        return program_of(handle).longest
+    symbol: Any = library.get_ctx().new_dynamic_size()
+    return cast(int, symbol)
+
+
+def exported_handle(program: Program | SymbolicProgram) -> int:
+    """The handle of a program in an exported graph, which builds the program where it runs, if a function can."""
+    if not program.recipe:
+        return program.handle
+    name, *sizes = program.recipe
+    known = json.dumps([name, *[None if isinstance(size, torch.SymInt) else size for size in sizes]])
+    handle: int = torch.ops.structsmooth.program(known, [size for size in sizes if isinstance(size, torch.SymInt)])
+    return handle
+
+
+library.define("structsmooth::program", "(str recipe, SymInt[] sizes) -> SymInt")
+
+
+@library.impl("structsmooth::program", "CompositeExplicitAutograd")
+def _built(recipe: str, sizes: list[int]) -> int:
+    """The handle of the program of a recipe in JSON; ``sizes`` are those of its arguments that are null."""
+    (name, *arguments), given = json.loads(recipe), iter(sizes)
+    if name not in _builders:  # a file must not choose what is imported
+        raise ValueError(f"an exported graph needs the dynamic program {name}: import its module first")
+    return _builders[name](*[next(given) if a is None else _hashable(a) for a in arguments]).handle
+
+
+library.register_fake("structsmooth::program", lambda recipe, sizes: library.get_ctx().new_dynamic_size())
+
+
+def _hashable(argument: Any) -> Any:
+    return tuple(map(_hashable, argument)) if isinstance(argument, list) else argument
 
 
 def constant(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,15 +222,24 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
     def remembered(*sizes: Any) -> Program:
         program = build(*sizes)
         program.handle = handles.setdefault(sizes, program.handle)
+        program.recipe = recipe(sizes)
         _alive[program.handle] = program
         _recipes[program.handle] = lambda: remembered(*sizes)
         return program
 
+    name = f"{build.__module__}:{build.__qualname__}"
+
+    def recipe(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+        return () if "<locals>" in name else (name, *sizes)
+
     @wraps(build)
-    def of_sizes(*sizes: Any) -> Program:
+    def of_sizes(*sizes: Any) -> Any:
+        if is_exporting() and any(isinstance(size, torch.SymInt) for size in sizes):
+            return SymbolicProgram(recipe(sizes))
         return remembered(*sizes)
 
-    return constant(of_sizes)
+    _builders[name] = constant(of_sizes)
+    return _builders[name]
 
 
 def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from structsmooth.structures.semirings import Log, Recursion, Semiring, TopK, in
 
 def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
     """Semiring sums [B, 1 + N, R] of the derivations from each node, by places; the first is that of a missing tail."""
-    batch = len(scores)
+    batch = scores.shape[0]
     padded = padded_scores(scores)
     values = semiring.embed(scores.new_zeros(batch, 1))
     for level in levels.levels:
@@ -107,7 +107,7 @@ def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
 
 def _raised(values: Tensor, places: Tensor, candidates: Tensor) -> Tensor:
     """Values [B, V], each the largest of itself and the candidates [B, n, R] at its places [n, R]."""
-    index = places.flatten().expand(len(values), -1)
+    index = places.flatten().expand(values.shape[0], -1)
     return values.scatter_reduce(1, index, candidates.flatten(1), "amax")
 
 

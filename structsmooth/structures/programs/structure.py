@@ -1,5 +1,6 @@
 """Structures whose outputs are the derivations of a program."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar, cast
@@ -12,8 +13,9 @@ from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, by_count
-from structsmooth.structures.programs.program import Program
-from structsmooth.structures.semirings import outside_inference_mode
+from structsmooth.structures.programs.program import Program, SymbolicProgram, exported_handle
+from structsmooth.structures.programs.scanned import Scanned, Scans
+from structsmooth.structures.semirings import pullbacks
 
 S = TypeVar("S", bound="LinearlyScored")
 P = TypeVar("P", bound="DynamicProgram")
@@ -42,7 +44,7 @@ class LinearlyScored(Structure):
 
     def batched(self: S) -> S:
         """The same outputs with a row for each example in all potentials."""
-        batch = len(self.potentials[0])
+        batch = self.potentials[0].shape[0]
         rows = [p.expand(batch, *p.shape) if self._is_shared(n) else p for n, p in self.named_potentials()]
         return self if all(new is old for new, old in zip(rows, self.potentials, strict=True)) else self.replace(*rows)
 
@@ -55,7 +57,7 @@ class LinearlyScored(Structure):
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
         used, scores = self.derivation(self.checked_labels(y)), self.program_scores()
-        ones = scores.new_ones(len(used), 1)
+        ones = scores.new_ones(used.shape[0], 1)
         return self._statistics(operators.weighted_uses(ones, used.unsqueeze(1), scores.shape[1]))
 
     def named_potentials(self) -> list[tuple[str, Tensor]]:
@@ -73,13 +75,7 @@ class LinearlyScored(Structure):
         def scores(*potentials: Tensor) -> Tensor:
             return whole.replace(*potentials).program_scores()
 
-        def pulled(parts: Tensor, *zeros: Tensor) -> tuple[Tensor, ...]:
-            statistics: tuple[Tensor, ...] = torch.func.vjp(scores, *zeros)[1](parts)
-            return statistics
-
-        return outside_inference_mode(
-            pulled, parts, *(torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials)
-        )
+        return pullbacks(scores, [parts], [torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials])[0]
 
     @property
     def _oracles(self) -> Any:
@@ -141,7 +137,7 @@ class DynamicProgram(LinearlyScored):
     def sizes(self) -> Tensor:
         """Which of the roots of the program each example has: int64 [B]. Default: the first."""
         first = self.potentials[0]
-        return torch.zeros(len(first), dtype=torch.int64, device=first.device)
+        return torch.zeros(first.shape[0], dtype=torch.int64, device=first.device)
 
     def for_differences(self: P) -> P:
         """The program itself where passes are kernels, which lose little."""
@@ -163,6 +159,8 @@ class DynamicProgram(LinearlyScored):
         if self._oracles is fused:  # its gradient takes a kernel less than that of scores
             return self.listed(*fused.top_k(scores, *program, k))
         values, used = self._oracles.top_k(scores.detach(), *program, k)
+        if isinstance(self._oracles, Scans):
+            return values, _where_feasible(values, used)
         values = with_gradients_of_scores(values, lambda s: self._oracles.scores_of_outputs(s, used), scores)
         return self.listed(values, used)
 
@@ -239,7 +237,7 @@ class DynamicProgram(LinearlyScored):
         As it is, the first scores must be the first potentials, in the same order.
         """
         first = self.potentials[0]
-        return values[:, : first.shape[1:].numel()].view(first.shape)
+        return values[:, : math.prod(first.shape[1:])].view(first.shape)
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
@@ -250,7 +248,14 @@ class DynamicProgram(LinearlyScored):
 
     def _arguments(self) -> tuple[Tensor, Tensor, int]:
         """What oracles take: scores, the roots of examples, and the program."""
-        return self.program_scores(), self.sizes(), self.program().handle
+        return self.program_scores(), self.sizes(), self._handle()
+
+    def _handle(self) -> int:
+        oracles = self._oracles
+        if isinstance(oracles, Scans):
+            return -1
+        program = self.program()
+        return exported_handle(program) if oracles is operators and checks.is_exporting() else program.handle
 
     def _draws(self) -> tuple[int, ...]:
         return (self.program().depth,)
@@ -264,7 +269,14 @@ class DynamicProgram(LinearlyScored):
     def _oracles(self) -> Any:
         if self.is_compiled:
             return operators
-        return fused if checks.is_fused(self.backend, self.potentials[0].device) else reference
+        if checks.is_fused(self.backend, self.potentials[0].device):
+            return fused
+        return Scans(cast(Scanned, self)) if hasattr(self, "sweep") and self._has_open_sizes() else reference
+
+    def _has_open_sizes(self) -> bool:
+        """Whether levels cannot be unrolled into an exported graph, or only to operators that ONNX does not have."""
+        is_symbolic = checks.is_exporting() and isinstance(self.program(), SymbolicProgram)
+        return is_symbolic or checks.exports_plain_torch()
 
 
 def _where_feasible(values: Tensor, y: Tensor) -> Tensor:

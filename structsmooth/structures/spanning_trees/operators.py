@@ -26,7 +26,8 @@ def _inputs(scores: Tensor, lengths: Tensor, words: int, labels: int, single_roo
 )
 def top_k(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k], and the parts [B, k, n] of the trees, P where there are none."""
-    return scores.new_empty(len(scores), k), lengths.new_full((len(scores), k, words), scores.shape[1])
+    batch = scores.shape[0]
+    return scores.new_empty(batch, k), lengths.new_full((batch, k, words), scores.shape[1])
 
 
 def _searches(scores: Tensor, *_: Any) -> int:

@@ -52,7 +52,7 @@ def log_partition_and_marginals(
     unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, N, S] and edge marginals [B, N, S, S]."""
-    return unary.new_empty(len(unary)), unary.new_zeros(unary.shape), unary.new_zeros(pairwise.shape)
+    return unary.new_empty(unary.shape[0]), unary.new_zeros(unary.shape), unary.new_zeros(pairwise.shape)
 
 
 @cpu_loop(

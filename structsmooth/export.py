@@ -1,0 +1,84 @@
+"""Models in other programs: graphs of ``torch.export`` and ONNX whose sizes are left open."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from structsmooth.structures import Structure
+from structsmooth.structures.checks import plain_torch_exported
+
+
+@contextmanager
+def exporting(*, plain_torch: bool = False) -> Iterator[None]:
+    """Trace graphs that hold for batches and lengths of one, too, and if need be without operators of this library.
+
+    ``torch.export`` by itself takes sizes of one, and those of sequences of two positions, for special cases: its
+    graphs refuse them. To trace models for ``torch.onnx.export``, ``plain_torch`` is not needed.
+
+    Args:
+        plain_torch: ``backend="auto"`` takes the recursions in plain torch, so that a program that was saved runs
+            without this library. What has none raises ``NotImplementedError``.
+    """
+    sizes: Any = import_module("torch.fx.experimental._config")
+    chosen = plain_torch_exported.set(plain_torch)
+    try:
+        # Not yet there in torch 2.5.
+        patch = sizes.patch(backed_size_oblivious=True) if hasattr(sizes, "backed_size_oblivious") else nullcontext()
+        with patch:
+            yield
+    finally:
+        plain_torch_exported.reset(chosen)
+
+
+class Decoder(nn.Module):
+    """The best outputs of what a score module returns, as a module of tensors.
+
+    Args:
+        scores: a score module, or a function, from x to a structure; x is a tensor or a tuple of tensors.
+        k: how many outputs.
+    """
+
+    def __init__(self, scores: Callable[[Any], Structure], k: int = 1) -> None:
+        super().__init__()
+        self.scores, self.k = scores, k
+
+    def forward(self, *x: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B] and outputs [B, ...] or, for several outputs, [B, k] and [B, k, ...]."""
+        structure = self.scores(x if len(x) > 1 else x[0])
+        return structure.max() if self.k == 1 else structure.topk(self.k)
+
+
+class Exported(NamedTuple):
+    """A module with what ``torch.export`` and ``torch.onnx.export`` need to trace it.
+
+    Attributes:
+        module: from tensors to tensors.
+        inputs: an example of them.
+        sizes: of each input, the names of the dimensions that are left open.
+    """
+
+    module: nn.Module
+    inputs: tuple[Tensor, ...]
+    sizes: tuple[dict[int, str], ...]
+
+    def save(self, path: str | Path, form: Literal["pt2", "onnx"]) -> None:
+        """Write the program to a file. A saved ``.pt2`` runs with torch alone.
+
+        Raises:
+            NotImplementedError: a structure that has no recursion in plain torch.
+            ImportError: onnx and onnxscript are not installed.
+        """
+        open_sizes: Any = (tuple(dict.fromkeys(own, torch.export.Dim.DYNAMIC) for own in self.sizes),)
+        if form == "pt2":
+            with exporting(plain_torch=True):
+                program = torch.export.export(self.module.eval(), self.inputs, dynamic_shapes=open_sizes, strict=False)
+            torch.export.save(program, path)
+        else:
+            torch.onnx.export(
+                self.module.eval(), self.inputs, path, dynamo=True, dynamic_shapes=(self.sizes,), verbose=False
+            )

@@ -1,0 +1,200 @@
+"""A trained tagger without torch: this file and its folder need Python and numpy alone.
+
+``structsmooth export DIR --format numpy`` copies it beside the weights. In Python, ``Tagger(folder).tag(words)`` gives
+the tags of a sentence; ``python tagger.py < lines.txt`` tags lines of text, a word and its tag in each line.
+"""
+
+import json
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Value = str | None
+BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
+# Blanks of Unicode, of any width: a line of them is blank, as it looks.
+INVISIBLE = BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
+INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"
+_OPENING = "([{<\"'\u201c\u2018\u00ab\u201e\u00bf\u00a1$\u20ac\u00a3"
+_CLOSING = ")]}>\"'\u201d\u2019\u00bb,;:!?\u2026%"
+# Letters with a period behind each, such as U.S. and the J. of a name.
+_ABBREVIATION = re.compile(r"([^\W\d_]\.)+")
+
+
+def spell_bias() -> tuple[str, ...]:
+    """The attribute of all tokens."""
+    return ("bias",)
+
+
+def spell_word(offset: int, word: Value) -> tuple[str, ...]:
+    """A word at an offset from the token, or that the sentence does not reach so far."""
+    if word is None:
+        return (f"B{offset}" if offset < 0 else f"E+{offset}",)
+    return (f"word[{offset}]={word}",)
+
+
+def spell_column(column: str, offset: int, value: Value) -> tuple[str, ...]:
+    """The value of a column at an offset from the token."""
+    return () if value is None else (f"{column}[{offset}]={value}",)
+
+
+def spell_form(word: str) -> tuple[str, ...]:
+    """The lower-cased word, its shapes, and its first and last characters."""
+    lower = word.lower()
+    lengths = [length for length in (2, 3, 4) if length <= len(lower)]
+    return (
+        f"lower[0]={lower}",
+        f"shape[0]={_shape(word)}",
+        f"outline[0]={outline(word)}",
+        *(f"prefix={lower[:length]}" for length in lengths),
+        *(f"suffix={lower[-length:]}" for length in lengths),
+    )
+
+
+def spell_neighbour(offset: int, word: Value) -> tuple[str, ...]:
+    """The lower-cased form and the outline of a word at an offset from the token."""
+    return () if word is None else (f"lower[{offset}]={word.lower()}", f"outline[{offset}]={outline(word)}")
+
+
+def spell_joint(name: str, *values: Value) -> tuple[str, ...]:
+    """Several values as one attribute."""
+    return (f"{name}={'|'.join(value or '' for value in values)}",) if any(values) else ()
+
+
+_ALL = (spell_bias, spell_word, spell_column, spell_form, spell_neighbour, spell_joint)
+SPELLINGS: dict[str, Callable[..., tuple[str, ...]]] = {spelling.__name__: spelling for spelling in _ALL}
+
+
+def _shape(word: str) -> str:
+    """The word with letters and digits replaced by their kind: ``McDonald-95`` becomes ``XxXxxxxx-dd``."""
+    return "".join("X" if c.isupper() else "x" if c.islower() else "d" if c.isdigit() else c for c in word)
+
+
+@lru_cache(maxsize=1 << 16)
+def outline(word: str) -> str:
+    """The shape with runs of one character collapsed: ``McDonald-95`` becomes ``XxXx-d``."""
+    return re.sub(r"(.)\1+", r"\1", _shape(word))
+
+
+class Splitter:
+    """Splits a line at white space, and punctuation and the given clitics from the words that they touch."""
+
+    def __init__(self, clitics: Iterable[str] = ()) -> None:
+        known = set(map(_plain, clitics))
+        # The longest first: the n't of "didn't" and not the 't.
+        self._before = sorted((c for c in known if c.endswith("'")), key=len, reverse=True)
+        self._after = sorted((c for c in known if not c.endswith("'")), key=len, reverse=True)
+
+    def words(self, line: str) -> list[str]:
+        """The words of a sentence. A period at its end is a word of its own, unless it ends an abbreviation."""
+        pieces = [] if not line.strip(INVISIBLE) else line.split()
+        words = [word for piece in pieces[:-1] for word in self._split(piece, last=False)]
+        return words + [word for piece in pieces[-1:] for word in self._split(piece, last=True)]
+
+    def _split(self, piece: str, last: bool) -> list[str]:
+        begin, end, after = 0, len(piece), list[str]()
+        while begin < end - 1 and piece[begin] in _OPENING and not self._is_clitic(piece[begin:end]):
+            begin += 1
+        while end > begin + 1 and not self._is_clitic(piece[begin:end]):
+            core = piece[begin:end]
+            dots = len(core) - len(core.rstrip("."))
+            if core[-1] in _CLOSING:
+                size = 1
+            elif 1 < dots < len(core):
+                size = dots
+            elif dots == 1 and last and not _ABBREVIATION.fullmatch(core):
+                size = 1
+            else:
+                break
+            after.insert(0, piece[end - size : end])
+            end -= size
+        return [*piece[:begin], *self._parts(piece[begin:end]), *after]
+
+    def _parts(self, word: str) -> list[str]:
+        """A word without punctuation around it, and its clitics."""
+        plain = _plain(word)
+        for clitic in self._before:
+            if plain.startswith(clitic) and len(plain) > len(clitic):
+                return [word[: len(clitic)], *self._parts(word[len(clitic) :])]
+        for clitic in self._after:
+            if plain.endswith(clitic) and len(plain) > len(clitic):
+                return [*self._parts(word[: -len(clitic)]), word[-len(clitic) :]]
+        return [word]
+
+    def _is_clitic(self, text: str) -> bool:
+        return _plain(text) in (*self._before, *self._after)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("\u2019", "'")
+
+
+class Tagger:
+    """A linear chain over tags, from a folder that ``structsmooth export`` wrote."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.model: dict[str, Any] = json.loads(Path(folder, "tagger.json").read_text(encoding="utf-8"))
+        arrays = np.load(Path(folder, "weights.npz"), allow_pickle=False)
+        self.transition, (self.start, self.stop) = arrays["transition"], arrays["ends"]
+        # The last row is that of attributes without weights.
+        self.rows = np.concatenate([arrays["rows"], np.zeros((1, len(self.start)))])
+        keys = self.model["attributes"] if self.model["bits"] is None else arrays["buckets"].tolist()
+        self.row_of: dict[Any, int] = {key: row for row, key in enumerate(keys)}
+        self.splitter = Splitter(self.model["clitics"])
+
+    def tag(self, sentence: str | Sequence[str | Sequence[str]]) -> list[str]:
+        """The best tags of a line of text, of words, or of tuples of words and their other columns."""
+        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
+        tokens = [(token,) if isinstance(token, str) else tuple(token) for token in words]
+        return [self.model["tags"][state] for state in self._best(self._scores(tokens))] if tokens else []
+
+    def _scores(self, tokens: list[tuple[str, ...]]) -> Any:
+        """Scores [T, S] of the tags of each token."""
+        columns = {name for cells, _, _ in self.model["templates"] for name, _ in cells}
+        values = {name: [_value(name, token) for token in tokens] for name in columns}
+        scores = np.zeros((len(tokens), len(self.start)))
+        for t in range(len(tokens)):
+            found: list[str] = []
+            for cells, spelling, arguments in self.model["templates"]:
+                seen = [values[c][t + o] if 0 <= t + o < len(tokens) else None for c, o in cells]
+                found.extend(SPELLINGS[spelling](*arguments, *seen))
+            scores[t] = self.rows[list(map(self._row, found))].sum(0)
+        scores[0] += self.start
+        scores[-1] += self.stop
+        return scores
+
+    def _row(self, attribute: str) -> int:
+        bits = self.model["bits"]
+        return self.row_of.get(attribute if bits is None else zlib.crc32(attribute.encode()) & ((1 << bits) - 1), -1)
+
+    def _best(self, scores: Any) -> list[int]:
+        """The states of the best sequence, by the Viterbi algorithm."""
+        best, back = scores[0], []
+        for row in scores[1:]:
+            extended = best[:, None] + self.transition
+            back.append(extended.argmax(0))
+            best = extended.max(0) + row
+        states = [int(best.argmax())]
+        for pointers in reversed(back):
+            states.append(int(pointers[states[-1]]))
+        return states[::-1]
+
+
+def _value(column: str, token: tuple[str, ...]) -> Value:
+    """What a column says of a token; a hyphen is nothing."""
+    if column in ("word", "outline"):
+        return token[0] if column == "word" else outline(token[0])
+    number = {"pos": 2, "chunk": 3}.get(column) or int(column.removeprefix("column"))
+    return token[number - 1] if number <= len(token) and token[number - 1] != "-" else None
+
+
+if __name__ == "__main__":
+    tagger = Tagger(Path(__file__).parent)
+    for line in sys.stdin:
+        words = tagger.splitter.words(line)
+        print(*map("\t".join, zip(words, tagger.tag(words), strict=True)), "", sep="\n")

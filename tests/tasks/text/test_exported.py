@@ -1,0 +1,59 @@
+"""Taggers in Python and numpy alone: the file that is exported tags as the library does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_tasks import entities as corpus
+
+from structsmooth import train
+from structsmooth.cli import main
+from structsmooth.tasks import load_task
+from structsmooth.text import standalone
+
+
+def exported(folder: Path, task: str, **settings: object) -> tuple[object, standalone.Tagger]:
+    """A trained tagger, and what the command makes of it."""
+    (folder / "train.txt").write_text(corpus())
+    model = train(load_task(task)(**settings), str(folder / "train.txt"), passes=3)
+    model.save(folder / "model")
+    assert main(["export", str(folder / "model"), "--format", "numpy", "--output", str(folder / "out")]) == 0
+    return model, standalone.Tagger(folder / "out")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"bits": 10}, {"bits": 0, "words_only": True}, {"bits": 10, "rich": False, "scheme": "BIOES"}]
+)
+def test_tags_are_those_of_the_library(tmp_path: Path, settings: dict[str, object]) -> None:
+    model, tagger = exported(tmp_path, "ner", **settings)
+    sentences = model.task.read(str(tmp_path / "train.txt"))
+    tokens = [list(zip(s.words, *([] if settings.get("words_only") else s.columns), strict=True)) for s in sentences]
+    # Others, of the same words in another order, and of words that training did not have.
+    tokens += [own[::-1] for own in tokens] + [[(f"New{row[0]}", *row[1:]) for row in own] for own in tokens]
+    assert [tagger.tag(own) for own in tokens] == model.predict(tokens)
+
+
+def test_the_program_tags_text_without_this_library(tmp_path: Path) -> None:
+    model, _ = exported(tmp_path, "ner", bits=10, words_only=True)
+    line = "Ada met John Smith (of Acme Corp) in New York City."
+    code = "import sys; sys.modules['torch'] = sys.modules['structsmooth'] = None; import runpy; "
+    code += "runpy.run_path('out/tagger.py', run_name='__main__')"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, input=f"{line}\n", capture_output=True, text=True, check=True
+    )
+    words, tags = zip(*(row.split("\t") for row in found.stdout.splitlines() if row), strict=True)
+    assert [list(tags)] == model.predict([line])
+    assert "".join(words) == line.replace(" ", "")
+
+
+def test_the_file_is_short_and_needs_numpy_alone() -> None:
+    source = Path(standalone.__file__).read_text()
+    assert len(source.splitlines()) <= 200
+    assert "torch" not in source.replace("without torch", "")
+
+
+def test_other_tasks_say_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exported(tmp_path, "ner", bits=10)
+    assert main(["export", str(tmp_path / "model"), "--format", "onnx", "--output", str(tmp_path / "x.onnx")]) == 2
+    assert "NER has no scores from tensors to export" in capsys.readouterr().err
