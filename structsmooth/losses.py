@@ -59,10 +59,7 @@ class StructuralHinge(nn.Module):
     """
 
     def __init__(
-        self,
-        smoother: Smoother | None = None,
-        cost: Margin | None = "hamming",
-        reduction: Reduction = "mean",
+        self, smoother: Smoother | None = None, cost: Margin | None = "hamming", reduction: Reduction = "mean"
     ) -> None:
         super().__init__()
         check_choice("reduction", reduction, get_args(Reduction))
@@ -88,11 +85,7 @@ class StructuralHinge(nn.Module):
         return cls(Max(), None, reduction)
 
     @classmethod
-    def softmax_margin(
-        cls,
-        cost: Margin = "hamming",
-        reduction: Reduction = "mean",
-    ) -> "StructuralHinge":
+    def softmax_margin(cls, cost: Margin = "hamming", reduction: Reduction = "mean") -> "StructuralHinge":
         """Softmax-margin (Gimpel and Smith 2010): exp oracle with cost."""
         return cls(Entropy(1.0), cost, reduction)
 
@@ -103,11 +96,7 @@ class StructuralHinge(nn.Module):
 
     @classmethod
     def perturbed(
-        cls,
-        sigma: float = 1.0,
-        n: int = 8,
-        noise: Noise = "gaussian",
-        reduction: Reduction = "mean",
+        cls, sigma: float = 1.0, n: int = 8, noise: Noise = "gaussian", reduction: Reduction = "mean"
     ) -> "StructuralHinge":
         """Fenchel-Young loss of perturbed maxima (Berthet et al. 2020): expected maximum under noise, no cost."""
         return cls(Perturbed(sigma, n, noise), None, reduction)

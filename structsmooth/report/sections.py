@@ -183,12 +183,7 @@ def _examples(
     except ValueError:  # a task without alternatives for these examples
         predictions = model.alternatives(picked, 1)
     return [
-        element(
-            "article",
-            element("h3", f"Example {index + 1}"),
-            element("p", title, class_="note"),
-            drawing,
-        )
+        element("article", element("h3", f"Example {index + 1}"), element("p", title, class_="note"), drawing)
         for index, title, drawing in zip(chosen, titles, _drawings(model, picked, predictions), strict=True)
     ]
 

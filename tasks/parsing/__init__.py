@@ -178,10 +178,7 @@ class FittedParsing(ProbabilisticTask):
             draw_tree(sentence, ranked[0][1], self.task.labelled, folder / f"{number:04}.png")
 
     def show_example(
-        self,
-        example: Sentence,
-        ranked: Sequence[tuple[float, Tree]],
-        probabilities: Sequence[float] | None = None,
+        self, example: Sentence, ranked: Sequence[tuple[float, Tree]], probabilities: Sequence[float] | None = None
     ) -> Markup:
         """The arcs of the tree over the words."""
         return tree_markup(example, ranked, self.task.labelled, self.task.subtypes, probabilities)

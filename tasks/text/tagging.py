@@ -182,10 +182,7 @@ class FittedTagging(TaggingDistribution):
         write_tagger(folder, self._tagger, self.encoder, self._templates, self.inputs.clitics, weights)
 
     def show_example(
-        self,
-        example: Sentence,
-        ranked: Sequence[tuple[float, list[str]]],
-        probabilities: Sequence[float] | None = None,
+        self, example: Sentence, ranked: Sequence[tuple[float, list[str]]], probabilities: Sequence[float] | None = None
     ) -> Markup:
         """Words with their tags in colours, with the right tag where the predicted one is wrong."""
         gold = None if example.tags is None else self._in_scheme(example)

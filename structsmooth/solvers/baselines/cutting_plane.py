@@ -68,13 +68,7 @@ class CuttingPlane(DualSolver[CuttingPlaneState]):
         if start is None:
             one = zero.new_ones(1)
             return CuttingPlaneState(
-                zero,
-                dual=0.0,
-                planes=zero[None],
-                costs=0 * one,
-                products=0 * one[None],
-                mixture=one,
-                idle=0 * one,
+                zero, dual=0.0, planes=zero[None], costs=0 * one, products=0 * one[None], mixture=one, idle=0 * one
             )
         if not isinstance(start, CuttingPlaneState):
             raise TypeError(f"start must be a CuttingPlaneState, got {type(start).__name__}")

@@ -8,14 +8,7 @@ touches the rows of the example's features alone, and the transitions. Examples,
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.problems.linear.chain.compiled_dual import (
-    add_gathered,
-    block,
-    gather,
-    gathered,
-    move,
-    squared_norm,
-)
+from structsmooth.problems.linear.chain.compiled_dual import add_gathered, block, gather, gathered, move, squared_norm
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.problems.linear.chain.compiled_primal import sum_product, workspace
 

@@ -46,12 +46,7 @@ class LocalPolytope(FactorGraph):
     is_fractional: ClassVar[bool] = True
 
     def __init__(
-        self,
-        graph: FactorGraph,
-        *,
-        method: RelaxationMethod = "auto",
-        tolerance: float = 1e-6,
-        max_sweeps: int = 500,
+        self, graph: FactorGraph, *, method: RelaxationMethod = "auto", tolerance: float = 1e-6, max_sweeps: int = 500
     ) -> None:
         for name, value in graph.attributes().items():  # which are checked
             setattr(self, name, value)

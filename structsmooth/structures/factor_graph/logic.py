@@ -174,12 +174,7 @@ def _counting(scope: Tensor, count: int, states: int, label: int, negated: Tenso
 
 
 def _read(
-    scope: Tensor,
-    if_false: Sequence[int],
-    if_true: Sequence[int],
-    states: int,
-    label: int,
-    negated: Tensor | None,
+    scope: Tensor, if_false: Sequence[int], if_true: Sequence[int], states: int, label: int, negated: Tensor | None
 ) -> Tensor:
     """Transitions [Q, S], or [k, Q, S], of an automaton with these next states by truth values."""
     label = plain_number(label)

@@ -163,13 +163,7 @@ def _max_marginals(exact: Exact, *potentials: Tensor) -> Tensor:
 
 @operator("factor_graph_max_marginals_gradient", _like_potentials)
 def max_marginals_gradient(
-    unary: Tensor,
-    pairwise: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    grad: Tensor,
-    max_table: int,
+    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, grad: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩."""
     run = partial(_max_marginals, _exact((unary, pairwise, edges, node_mask, edge_mask), max_table))

@@ -211,9 +211,7 @@ def _by_tree(problem: RelaxationDual) -> Solution:
 
 
 @cpu_loop(
-    "factor_graph_branches",
-    "factor_graph.compiled:batch_branches",
-    lambda unary, pairwise, *_: 2 * pairwise.numel(),
+    "factor_graph_branches", "factor_graph.compiled:batch_branches", lambda unary, pairwise, *_: 2 * pairwise.numel()
 )
 def _branches(unary: Tensor, pairwise: Tensor, edges: Tensor, flipped: Tensor, order: Tensor) -> Tensor:
     """Optimal messages [B, E, 2, S] of forests: from the leaves, each branch gives all that it has to its parent."""

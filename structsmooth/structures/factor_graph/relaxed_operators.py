@@ -85,10 +85,7 @@ def _no_second_derivatives(*_: Any) -> tuple[Tensor, ...]:
 
 
 @operator(
-    "local_polytope_logsumexp",
-    _like_logsumexp,
-    exp_oracle_backward(_no_second_derivatives),
-    save_inputs_and_statistics,
+    "local_polytope_logsumexp", _like_logsumexp, exp_oracle_backward(_no_second_derivatives), save_inputs_and_statistics
 )
 def logsumexp(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_sweeps: int

@@ -55,10 +55,7 @@ def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tenso
 
 
 @cpu_loop(
-    "graph_cut_max_marginals_gradient",
-    "graph_cut.compiled:batch_max_marginals_gradient",
-    _flows,
-    inputs=_checked,
+    "graph_cut_max_marginals_gradient", "graph_cut.compiled:batch_max_marginals_gradient", _flows, inputs=_checked
 )
 def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩; the cuts are computed again, since storing their labels takes much memory."""

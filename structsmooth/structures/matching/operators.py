@@ -69,10 +69,7 @@ def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 @cpu_loop(
-    "matching_max_marginals_gradient",
-    "matching.compiled:batch_max_marginals_gradient",
-    _operations,
-    inputs=_checked,
+    "matching_max_marginals_gradient", "matching.compiled:batch_max_marginals_gradient", _operations, inputs=_checked
 )
 def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
     """Gradient of ⟨grad, max-marginals⟩; paths are computed again, since storing the matchings takes much memory."""

@@ -31,12 +31,7 @@ class ProgramBuilder:
         self._columns: list[list[npt.NDArray[np.int64]]] = []
 
     def add(
-        self,
-        head: Integers,
-        left: Integers = -1,
-        right: Integers = -1,
-        index: Integers = -1,
-        where: Any = True,
+        self, head: Integers, left: Integers = -1, right: Integers = -1, index: Integers = -1, where: Any = True
     ) -> None:
         """Edges, one for each entry of the arrays broadcast to one shape, in the order of memory.
 

@@ -134,11 +134,7 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 
 
 @cpu_loop(
-    "program_max_marginals",
-    "programs.compiled:batch_max_marginals",
-    _passes(4),
-    _max_marginals_backward,
-    inputs=rooted,
+    "program_max_marginals", "programs.compiled:batch_max_marginals", _passes(4), _max_marginals_backward, inputs=rooted
 )
 def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""

@@ -76,10 +76,7 @@ def arranged(unary: Tensor, pairwise: Tensor, forest: Forest) -> tuple[Tensor, T
     index = forest.nodes.unsqueeze(-1)
     nodes = unary.gather(1, index.expand_as(unary))
     edges = pairwise.gather(1, index.unsqueeze(-1).expand_as(pairwise))
-    return (
-        torch.where(forest.real.unsqueeze(-1), nodes, 0.0),
-        torch.where(forest.hangs[:, :, None, None], edges, 0.0),
-    )
+    return (torch.where(forest.real.unsqueeze(-1), nodes, 0.0), torch.where(forest.hangs[:, :, None, None], edges, 0.0))
 
 
 def _upward(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Forest) -> Messages:

@@ -6,13 +6,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.chain import reference
-from structsmooth.structures.chain.fused.tiles import (
-    fits_a_tile,
-    keeps_transitions,
-    sizes_of,
-    strides,
-    tiles_of,
-)
+from structsmooth.structures.chain.fused.tiles import fits_a_tile, keeps_transitions, sizes_of, strides, tiles_of
 from structsmooth.structures.operators import operator, save_inputs, save_inputs_and_statistics
 
 
@@ -47,13 +41,7 @@ def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple
 
 
 def _like_smooth(
-    unary: Tensor,
-    transition: Tensor,
-    lengths: Tensor,
-    messages: Tensor,
-    shifts: Tensor,
-    weights: Tensor,
-    summed: bool,
+    unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
 ) -> tuple[Tensor, Tensor]:
     batch, steps, states = unary.shape
     return unary.new_empty(unary.shape), unary.new_empty(batch, 1 if summed else steps - 1, states, states)
@@ -82,13 +70,7 @@ def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | No
 
 @operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
 def smooth(
-    unary: Tensor,
-    transition: Tensor,
-    lengths: Tensor,
-    messages: Tensor,
-    shifts: Tensor,
-    weights: Tensor,
-    summed: bool,
+    unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
 ) -> tuple[Tensor, Tensor]:
     """Marginals [B, T, S] and [B, T-1, S, S], or [B, 1, S, S] if ``summed``, times the weights [B]."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels

@@ -8,12 +8,4 @@ level.
 from structsmooth.structures.programs.fused.outputs import sample, scores_of_outputs, smoothed_top_k, top_k
 from structsmooth.structures.programs.fused.sums import log_partition, max_marginals, probabilities
 
-__all__ = [
-    "log_partition",
-    "max_marginals",
-    "probabilities",
-    "sample",
-    "scores_of_outputs",
-    "smoothed_top_k",
-    "top_k",
-]
+__all__ = ["log_partition", "max_marginals", "probabilities", "sample", "scores_of_outputs", "smoothed_top_k", "top_k"]

@@ -5,12 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.structures.operators import (
-    like_scores,
-    max_marginals_backward,
-    operator,
-    save_inputs_and_statistics,
-)
+from structsmooth.structures.operators import like_scores, max_marginals_backward, operator, save_inputs_and_statistics
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
