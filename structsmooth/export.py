@@ -73,7 +73,7 @@ class Exported(NamedTuple):
             NotImplementedError: a structure that has no recursion in plain torch.
             ImportError: onnx and onnxscript are not installed.
         """
-        open_sizes: Any = (tuple(dict.fromkeys(own, torch.export.Dim.DYNAMIC) for own in self.sizes),)
+        open_sizes: Any = (tuple(dict.fromkeys(names, torch.export.Dim.DYNAMIC) for names in self.sizes),)
         if form == "pt2":
             with exporting(plain_torch=True):
                 program = torch.export.export(self.module.eval(), self.inputs, dynamic_shapes=open_sizes, strict=False)

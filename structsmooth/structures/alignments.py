@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import no_class_penalties, widened
+from structsmooth.structures.base import check_k, no_class_penalties, widened
 from structsmooth.structures.grids import operators
 from structsmooth.structures.grids.ctc import CTC_MOVES, ctc_grid
 from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths
@@ -231,7 +231,7 @@ class Alignment(DynamicProgram):
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle, as for all programs; the best path takes a byte and a few nanoseconds for each cell."""
-        if k != 1 or not self.is_compiled:
+        if check_k(k) > 1 or not self.is_compiled:
             return super().topk(k)
         values, cells, moves = self._best()
         last = self.scores.shape[1] * self.scores.shape[2]

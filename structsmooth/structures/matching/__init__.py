@@ -114,10 +114,11 @@ class Matching(Structure):
         if unmatched_columns is not None:
             self.unmatched_columns = unmatched_columns
             self.potential_names += ("unmatched_columns",)
-        checks.require_scores("weights", weights)
+        # Whether there must be a column for each row.
+        self._rows_fit = unmatched_rows is None and row_capacities is None and column_capacities is None
+        self.check_shapes()
         self.row_capacities = self._capacities("row_capacities", row_capacities, "N")
         self.column_capacities = self._capacities("column_capacities", column_capacities, "M")
-        self.check_shapes()
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
         checks.require_integers("sizes", sizes)
@@ -219,11 +220,6 @@ class Matching(Structure):
         if self._is_assignment:
             return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
         return torch.where(self.row_mask.unsqueeze(2), operators.flow_max_marginals(*self._flow()), 0.0)
-
-    @property
-    def _rows_fit(self) -> bool:
-        """Whether there must be a column for each row."""
-        return self.unmatched_rows is None and self.row_capacities is None and self.column_capacities is None
 
     @property
     def _is_assignment(self) -> bool:
