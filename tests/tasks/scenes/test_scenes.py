@@ -1,6 +1,7 @@
 """Semantic segmentation: files, superpixels, regressions, graphs, metrics, and the model."""
 
 import io
+from itertools import combinations
 from pathlib import Path
 
 import cv2
@@ -113,6 +114,30 @@ def test_merging_by_hand():
     assert merge(parts, means, 4).tolist() == [0, 0, 1, 2, 3]
     assert merge(parts, means, 3).tolist() == [0, 0, 1, 1, 2]
     assert merge(parts, means, 1).tolist() == [0] * 5
+
+
+def test_merged_regions_are_those_of_wards_method():
+    rows, columns = np.repeat([0, 1, 2, 3], [3, 1, 4, 2]), np.repeat([0, 1, 2, 3], [2, 5, 1, 3])
+    parts = Superpixels.from_labels(rows[:, None] * 4 + columns)
+    features = np.random.default_rng(0).normal(size=(16, 3))
+    groups = [{v} for v in range(16)]
+    touching = parts.touching()
+
+    def increase(first, second):
+        if not touching[np.ix_(sorted(first), sorted(second))].any():
+            return np.inf
+        sizes = [parts.sizes[sorted(group)] for group in (first, second)]
+        means = [
+            np.average(features[sorted(g)], axis=0, weights=w) for g, w in zip((first, second), sizes, strict=True)
+        ]
+        total, other = sizes[0].sum(), sizes[1].sum()
+        return ((means[0] - means[1]) ** 2).sum() * total * other / (total + other)
+
+    while len(groups) > 5:
+        first, second = min(combinations(groups, 2), key=lambda pair: increase(*pair))
+        groups = [group for group in groups if group not in (first, second)] + [first | second]
+    found = merge(parts, features, 5)
+    assert {frozenset(np.flatnonzero(found == group)) for group in range(5)} == set(map(frozenset, groups))
 
 
 def test_regions_are_connected_and_nested(folder):
