@@ -220,7 +220,7 @@ class FittedTask(ABC):
         Raises:
             ValueError: scores that are no such module, as here.
         """
-        raise ValueError(f"{type(self.task).__name__} has no scores from tensors to export; see structsmooth.export")
+        raise ValueError(f"{type(self.task).__name__} has no scores from tensors: taggers export as --format numpy")
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """Write what predicts by Python and numpy alone.

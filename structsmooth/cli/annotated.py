@@ -1,5 +1,6 @@
 """The commands that check and convert annotated files."""
 
+import os
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace
@@ -66,6 +67,8 @@ def convert(options: Namespace) -> int:
     The input is JSON of doccano, prodigy, spaCy, Label Studio or Hugging Face, lines of it or a list; a text with a
     file of brat (``.ann``) beside it, or a folder of such; CoNLL-U; or columns.
     """
+    if os.path.exists(options.output) and os.path.samefile(options.input, options.output):
+        raise ValueError(f"{options.output} is the file to read: give another one to write")
     documents = read_documents(options.input, from_flags(Reading, options), options.column)
     misaligned = list[str]()
     write_documents(documents, options.output, options.to, misaligned)

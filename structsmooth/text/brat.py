@@ -78,11 +78,13 @@ def _entities(line: str, content: str, place: str) -> Iterator[Span]:
         return
     try:
         _, where, covered = line.split("\t", 2)
-        label, *offsets = where.replace(";", " ").split(" ")
-        start, end = int(offsets[0]), int(offsets[-1])  # of all fragments, if there are several
+        label, start_text, end_text, *fragments = where.replace(";", " ").split(" ")
+        start, end = int(start_text), int(end_text)
     except ValueError:
         raise ValueError(f"{place}: expected T1, a label with offsets, and a text, got {line[:60]!r}") from None
-    if len(offsets) == 2 and content[start:end].replace("\n", " ") != covered:
+    if fragments:
+        raise ValueError(f"{place}: {covered[:40]!r} is in several pieces, which no tags can mark: mark one of them")
+    if content[start:end].replace("\n", " ") != covered:
         raise ValueError(f"{place}: the text has {content[start:end][:40]!r} there, and not {covered[:40]!r}")
     marked = content[start:end]
     yield Span(start + len(marked) - len(marked.lstrip()), end, label)

@@ -1,5 +1,6 @@
 """Phrases that are known to be entities wherever they occur, as constraints on the tags of their words."""
 
+import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -8,6 +9,8 @@ from structsmooth.text.corpus import Corpus
 from structsmooth.text.lines import Source, read_text, source_name
 from structsmooth.text.schemes import Entity, TagScheme, entity_tags, forms_of, goes_on, split_tag
 from structsmooth.text.splitter import Splitter
+
+_SHOWN = 5
 
 
 class Gazetteer:
@@ -60,6 +63,19 @@ class Gazetteer:
         if others := set[str]().union(*self._types.values()) - types:
             listed = f"{', '.join(sorted(others))}: expected some of {', '.join(sorted(types))}"
             raise ValueError(f"the gazetteer has types that the tagger does not know, {listed}")
+        form = forms_of(tags)[0]
+        impossible = [
+            f"{' '.join(words)!r} ({kind})"
+            for words, kinds in self._types.items()
+            for kind in sorted(kinds)
+            if not {*entity_tags([Entity(kind, 0, len(words))], len(words), scheme, form)} <= {*tags}
+        ]
+        if impossible:
+            listed = ", ".join(impossible[:_SHOWN]) + (" ..." if len(impossible) > _SHOWN else "")
+            warnings.warn(
+                f"phrases of the gazetteer left out: training data have no tags for entities as long as {listed}",
+                stacklevel=2,
+            )
         return replace(corpus, allowed=[s.allowed or self.allowed(s.words, tags, scheme) for s in corpus])
 
     def allowed(self, words: Sequence[str], tags: Sequence[str], scheme: TagScheme) -> list[Collection[str] | None]:
@@ -69,6 +85,9 @@ class Gazetteer:
         sets: list[Collection[str] | None] = [None] * len(words)
         for start, end, kinds in self._occurrences(words):
             spelled = [entity_tags([Entity(kind, 0, end - start)], end - start, scheme, form) for kind in sorted(kinds)]
+            spelled = [row for row in spelled if split.keys() >= {*row}]
+            if not spelled:
+                continue
             sets[start:end] = map(set, zip(*spelled, strict=True))
             first, last = ([split_tag(row[place], form) for row in spelled] for place in (0, -1))
             continued = {tag for tag in tags if any(goes_on(split[tag], mark) for mark in first)}

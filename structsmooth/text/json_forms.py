@@ -88,7 +88,7 @@ def _document_of(value: Any, names: Sequence[str], annotated: bool) -> Document 
     spans = [] if "answer" in value and not value.keys() & {*_SPANS} else _first(value, _SPANS)
     if not isinstance(spans, list):
         raise ValueError(f"expected a list of spans, got {json.dumps(spans)[:60]}; labels of whole texts are no spans")
-    return Document(text, tuple(map(_span, spans)), offsets, allowed)
+    return Document(text, _spans(spans, text), offsets, allowed)
 
 
 def is_pair(value: Any) -> bool:
@@ -129,7 +129,7 @@ def _of_label_studio(data: Mapping[str, Any], task: Mapping[str, Any], annotated
     if not done:
         return None
     values = [part["value"] for part in done[0]["result"] if part.get("type") in ("labels", "hypertextlabels")]
-    return Document(text, tuple(map(_span, values)))
+    return Document(text, _spans(values, text))
 
 
 def _tags(tags: Any, tokens: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -145,6 +145,19 @@ def _tags(tags: Any, tokens: Sequence[str], names: Sequence[str]) -> list[str]:
     if wrong := [tag for tag in tags if not 0 <= tag < len(names)]:
         raise ValueError(f"the tag {wrong[0]} is none of the {len(names)} that --names names, counted from 0")
     return [names[tag] for tag in tags]
+
+
+def _spans(values: Sequence[Any], text: str) -> tuple[Span, ...]:
+    """The spans of a text, of which each may say what it covers."""
+    spans = tuple(map(_span, values))
+    for value, (start, end, _) in zip(values, spans, strict=True):
+        covered = value.get("text") if isinstance(value, Mapping) else None
+        if isinstance(covered, str) and covered != text[start:end]:
+            raise ValueError(
+                f"the text has {text[start:end][:40]!r} from {start} to {end}, and not {covered[:40]!r}: offsets count "
+                "characters of Unicode, an emoji as one"
+            )
+    return spans
 
 
 def _span(value: Any) -> Span:

@@ -55,3 +55,10 @@ def test_derivatives_of_marginals_are_those_of_plain_torch(
 
     for found, wanted in zip(slopes("compiled"), slopes("torch"), strict=True):
         assert_close(found, wanted, rtol=1e-9, atol=1e-11 * scale)
+
+
+def test_chains_of_one_position_have_no_transitions() -> None:
+    unary, edges = torch.randn(2, 1, 3, requires_grad=True), torch.zeros(2, 0, 3, 3, requires_grad=True)
+    slope, none = torch.autograd.grad(LinearChain(unary, edges).entropy().sum(), (unary, edges))
+    assert none.shape == edges.shape
+    assert_close(slope, torch.autograd.grad(LinearChain(unary, edges, backend="torch").entropy().sum(), unary)[0])

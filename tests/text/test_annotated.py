@@ -17,7 +17,9 @@ from structsmooth.tasks import NER
 from structsmooth.tasks.trained import train as trained
 from structsmooth.text.annotated import Form, read_documents, write_documents
 from structsmooth.text.conll import read_conll, read_corpus
+from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.documents import Document, Span
+from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.json_forms import document_of
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import entities
@@ -358,3 +360,29 @@ def test_entities_in_the_last_column_of_a_treebank(tmp_path: Path) -> None:
         ValueError, match="column must be upos, xpos, feats or deprel, or misc:NER for instance, got 'ner'"
     ):
         NER(column="ner")
+
+
+def test_spans_that_say_what_they_cover_are_compared_with_the_text(tmp_path: Path) -> None:
+    value = {
+        "text": "\U0001f600 Bo",
+        "spans": [{"start": 3, "end": 5, "label": "PER", "text": "Bo"}],
+    }  # as UTF-16 counts
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(value))
+    with pytest.raises(ValueError, match="has 'o' from 3 to 5, and not 'Bo': offsets count characters"):
+        read_documents(str(path))
+
+
+def test_entities_in_several_pieces_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Bo met Eve\n")
+    (tmp_path / "a.ann").write_text("T1\tPER 0 2;7 10\tBo Eve\n")
+    with pytest.raises(ValueError, match="'Bo Eve' is in several pieces"):
+        read_documents(str(tmp_path / "a.txt"))
+
+
+def test_phrases_that_no_tags_can_mark_are_left_out() -> None:
+    known = Gazetteer([(["New", "York"], "LOC"), (["York"], "LOC")])
+    corpus = Corpus.of([Sentence(["New", "York"], []), Sentence(["York"], [])])
+    with pytest.warns(UserWarning, match=r"'New York' \(LOC\)"):
+        sets = known.restricted(corpus, ["B-LOC", "O"], "BIO").allowed
+    assert list(sets)[1] == [{"B-LOC"}]

@@ -214,7 +214,7 @@ class LinearChain(Structure):
         if not self._compiled:
             return super()._log_partition_and_expected_score()
         unary, transition, lengths = self._arguments()
-        log_z, *marginals = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] > 1)
+        log_z, *marginals = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)
         return log_z, inner_products(marginals, (unary, transition))
 
     def _part_scores(self) -> tuple[Tensor, Tensor]:
