@@ -14,6 +14,7 @@ from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.transforms import in_transform
 
+_MOST_MOVES = 255
 _STEPS: Moves = ((1, 0), (0, 1), (1, 1))
 
 
@@ -211,27 +212,20 @@ class Alignment(DynamicProgram):
 
     def program_scores(self) -> Tensor:
         """Scores of cells with the moves into them, [B, T U (M + 1)]; the last one is for starting there."""
-        scores = self._grid().program_scores(self.columns)
-        start = torch.arange(scores.shape[1], device=scores.device) == len(self.moves)
-        return scores + torch.where(start, widened(self.offset).unsqueeze(1), 0.0)
+        return self._grid().program_scores(self.columns)
 
     def _of_stored_cells(self, values: Tensor) -> Tensor:
         """Of values [B, ..., T U] of cells, those [B, ..., T, W] of the ones that have scores, 0 beyond the grid."""
         shape = (*values.shape[:-1], *self.scores.shape[1:])
         if self.band.shape[1]:
-            cells = (
-                self._grid()
-                .cells(self.columns)
-                .view(values.shape[0], *[1] * (values.dim() - 2), -1)
-                .expand(*values.shape[:-1], -1)
-            )
-            values = torch.nn.functional.pad(values, (0, 1)).gather(-1, cells)
+            cells = self._grid().cells(self.columns).view(values.shape[0], *[1] * (values.dim() - 2), -1)
+            values = torch.nn.functional.pad(values, (0, 1)).gather(-1, cells.expand(*values.shape[:-1], -1))
         mask = self.mask.view(self.scores.shape[0], *[1] * (values.dim() - 2), *self.scores.shape[1:])
         return torch.where(mask, values.view(shape), 0)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Top-K oracle, as for all programs; the best path takes a byte and a few nanoseconds for each cell."""
-        if check_k(k) > 1 or not self.is_compiled:
+        if check_k(k) > 1 or not self._by_rows:
             return super().topk(k)
         values, cells, moves = self._best()
         last = self.scores.shape[1] * self.scores.shape[2]
@@ -244,28 +238,23 @@ class Alignment(DynamicProgram):
 
         Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W].
         """
-        if self.is_compiled:
+        if self._by_rows:
             value, stored, _ = self._best()
-            width = self.scores.shape[2]
-            rows, places = stored.clamp_min(0) // width, stored.clamp_min(0) % width
-            columns = self._starts().gather(1, rows) + places
-            cells = torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
         else:
             value, y = self.max()
-            rows, columns = torch.arange(y.shape[1], device=y.device).view(1, -1, 1), self._grid().columns()
-            order = torch.where(y > 0, rows * self.columns + columns, -1).flatten(1).sort(descending=True).values
-            order = order[:, : self._longest]
-            cells = torch.where(
-                order.unsqueeze(2) < 0, -1, torch.stack([order // self.columns, order % self.columns], 2)
-            )
-        length = (cells[..., :1] >= 0).sum(1, keepdim=True)
-        place = torch.arange(cells.shape[1], device=cells.device).view(1, -1, 1)
-        return value, cells.gather(1, torch.where(place < length, length - 1 - place, place).expand(cells.shape))
+            places = torch.arange(self.scores.shape[1] * self.scores.shape[2], device=y.device)
+            stored = torch.where(y.flatten(1) > 0, places, -1).sort(descending=True).values[:, : self._longest]
+        # The last cell is first so far.
+        length = (stored >= 0).sum(1, keepdim=True)
+        place = torch.arange(stored.shape[1], device=stored.device)
+        stored = stored.gather(1, torch.where(place < length, length - 1 - place, place))
+        rows, places = stored.clamp_min(0) // self.scores.shape[2], stored.clamp_min(0) % self.scores.shape[2]
+        columns = places + self.band.gather(1, rows) if self.band.shape[1] else places
+        return value, torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
 
     def _best(self) -> tuple[Tensor, Tensor, Tensor]:
         """The largest score [B], with its gradient, and cells and moves [B, L] of a path, the last cell first."""
-        grid = self._grid()
-        values, cells, moves = operators.best(*grid, self.offset.to(grid.scores), self._longest)
+        values, cells, moves = operators.best(*self._grid(), self._longest)
 
         def score(scores: Tensor, move_scores: Tensor, offset: Tensor) -> Tensor:
             example = torch.arange(cells.shape[0], device=cells.device).unsqueeze(1)
@@ -278,13 +267,14 @@ class Alignment(DynamicProgram):
         return with_gradients_of_scores(values, score, *map(widened, self.potentials)), cells, moves
 
     @property
+    def _by_rows(self) -> bool:
+        """Whether compiled loops over rows answer, which hold a move in a byte."""
+        return self.is_compiled and len(self.moves) <= _MOST_MOVES
+
+    @property
     def _longest(self) -> int:
         """The largest number of cells on a path."""
         return self.scores.shape[1] + self.columns - 1
-
-    def _starts(self) -> Tensor:
-        """The columns [B, T] at which rows begin."""
-        return self.band if self.band.shape[1] else self.band.new_zeros(()).expand(self.scores.shape[:2])
 
     def _grid(self, *, all_entries: bool = False) -> Grid:
         """The tensors of compiled loops; scores of moves that all cells share are given once, if that is enough."""
@@ -293,18 +283,19 @@ class Alignment(DynamicProgram):
         if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
             entries = entries[:, :1, :1]
         steps = self.lengths.new_tensor(self.moves)
-        return Grid(widened(self.scores), entries, self.allowed_moves, self.band, self.lengths, steps)
+        return Grid(
+            widened(self.scores), entries, widened(self.offset), self.allowed_moves, self.band, self.lengths, steps
+        )
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        if not self.is_compiled:
+        if not self._by_rows:
             return super().logsumexp()
-        log_z, _ = operators.log_partition(*self._grid(), self._depth)
-        return cast(Tensor, log_z + widened(self.offset))
+        return cast(Tensor, operators.log_partition(*self._grid(), self._depth)[0])
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of cells [B, T, W], of entering them by each move [B, T, W, M], and of any path at all, [B]."""
-        if not self.is_compiled:
+        if not self._by_rows:
             return super().marginals()
         grid = self._grid(all_entries=True)
         log_z, kept = operators.log_partition(*grid, self._depth)

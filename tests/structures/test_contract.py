@@ -406,7 +406,7 @@ def test_other_devices(member: Member, oracle: str) -> None:
 @pytest.mark.usefixtures("two_threads")
 @every_oracle(lambda name, member, oracle: not in_torch(name, member) and in_batches(name, member))
 def test_threads_do_not_change_the_answer(member: Member, oracle: str) -> None:
-    # The derivatives of marginals are computed by torch.
+    # The derivatives of marginals of some structures are computed by torch, whose sums depend on threads.
     run = member.values if oracle == "marginals" else member.values_and_gradients
     instance = member.random("large", forbidden=0.01)
     shared = run(oracle, instance)

@@ -91,6 +91,39 @@ def test_second_derivatives_of_a_band() -> None:
     assert torch.autograd.gradgradcheck(log_partition, part.potentials[:2])
 
 
+def test_third_derivatives_of_grids_that_are_smaller_than_their_scores() -> None:
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(1, 3, 4, generator=generator, dtype=torch.float64).requires_grad_()
+
+    def probabilities(scores: Tensor) -> Tensor:
+        return Alignment(scores, lengths=torch.tensor([[3, 2]])).marginals()[0]
+
+    assert torch.autograd.gradgradcheck(probabilities, (scores,))
+
+
+@both_backends
+def test_a_forbidden_example_has_no_gradient(backend: str) -> None:
+    scores = torch.zeros(2, 3, 3, requires_grad=True)
+    offset = torch.tensor([0.0, -torch.inf], requires_grad=True)
+    grid = Alignment(scores, offset=offset, backend=backend)  # type: ignore[arg-type]
+    value = grid.logsumexp()
+    assert value[1] == -torch.inf
+    slopes = torch.autograd.grad(value.sum(), (scores, offset))
+    assert_close(slopes[1], torch.tensor([1.0, 0.0]))
+    assert not slopes[0][1].any()
+    assert not any(part[1].any() for part in grid.marginals())
+
+
+def test_more_moves_than_a_byte_holds() -> None:
+    moves = tuple((1, across) for across in range(300))
+    scores = torch.zeros(1, 2, 300)
+    scores[0, 1, -1] = 1
+    grid = Alignment(scores, moves)
+    assert grid.max()[1][0, 1, -1] == 300
+    assert grid.path()[1][0, :3].tolist() == [[0, 0], [1, 299], [-1, -1]]
+    assert_close(grid.logsumexp(), torch.ones(1))
+
+
 def test_scores_of_moves_that_all_cells_share() -> None:
     scores, entering = torch.randn(2, 9, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([0.5, -1.0, 2.0])
     shared = Alignment(scores, MOVES, entering.expand(2, 9, 8, 3))
@@ -133,6 +166,9 @@ def test_ctc_and_bands_refuse_what_they_cannot_read() -> None:
         Alignment.ctc(scores, torch.tensor([[4]]))
     with pytest.raises(ValueError, match=r"shapes \[B, T, C\] and \[B, L\]"):
         Alignment.ctc(scores, torch.tensor([4]))
+    with pytest.raises(ValueError, match="labels other than the blank, 0"):
+        Alignment.ctc(scores, torch.tensor([[1, 0]]))
+    Alignment.ctc(scores, torch.tensor([[1, 0]]), target_lengths=torch.tensor([1]))  # padding
     with pytest.raises(ValueError, match="band needs lengths"):
         Alignment(scores, band=torch.zeros(1, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"band must have shape \[B, T\]"):

@@ -1,13 +1,14 @@
 """Recursions over the rows of a grid for one example, and loops over a batch of them.
 
-A grid is a tuple of arrays: ``scores`` [T, W] of the cells that it stores; ``entries`` [T, W, M], [1, 1, M] or
-[0, 0, M], scores of entering a cell by a move, for each cell, for all cells alike, or none; ``allowed`` [U, M] or
-[0, M], whether a move may enter a column; ``first`` [T] or [0], the column that each row's stored cells begin at, or
-0; ``size`` [2], the numbers of rows and columns; and ``steps`` [M, 2] along rows and columns. A path leads from cell
+A grid is a tuple of ``scores`` [T, W] of the cells that it stores; ``entries`` [T, W, M] or [1, 1, M], scores of
+entering a cell by a move, for each cell or for all cells alike; ``offset``, a score of all paths; ``allowed`` [U, M] or
+[0, M], whether a move may enter a column; ``band`` [T] or [0], the column that each row's stored cells begin at, or 0;
+``size`` [2], the numbers of rows and columns; and ``steps`` [M, 2] along rows and columns. A path leads from cell
 (0, 0) to the last one, and a cell is entered by move m, or is the first, which counts as M.
 
 Recursions hold the values of D rows, one more than the longest step, in a ring [D, W]: row t is ring[t % D]. All sums
-are float64.
+are float64. Best paths and sums each spell out how a move scores: as a function of arrays, called for each cell and
+move, it would double the time.
 """
 
 import numpy as np
@@ -16,48 +17,45 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 
 
 @inlined
-def _start(first, t):
+def _start(band, t):
     """The column of the first stored cell of row t."""
-    return first[t] if first.shape[0] > 0 else 0
+    return band[t] if band.shape[0] > 0 else 0
 
 
 @compiled
 def _find_sources(grid, t, depth, slot, shift):
     """For each move into row t, the ring's row that it comes from, -1 for none, and how far stored cells shift."""
-    first, steps = grid[3], grid[5]
+    band, steps = grid[4], grid[6]
     for m in range(steps.shape[0]):
         before = t - steps[m, 0]
         slot[m] = before % depth if before >= 0 else -1
-        shift[m] = _start(first, t) - steps[m, 1] - _start(first, before) if before >= 0 else 0
+        shift[m] = _start(band, t) - steps[m, 1] - _start(band, before) if before >= 0 else 0
 
 
 @inlined
 def _span(grid, t):
     """The stored cells of row t that the grid has: from, to."""
-    start = _start(grid[3], t)
-    return max(0, -start), min(grid[0].shape[1], grid[4][1] - start)
+    start = _start(grid[4], t)
+    return max(0, -start), min(grid[0].shape[1], grid[5][1] - start)
 
 
 @compiled
-def _best_row(grid, offset, t, slot, shift, ring, entered):
+def _best_row(grid, t, slot, shift, ring, entered):
     """Fills row t of the ring, and the moves ``entered`` [W] by which the best paths reach its cells."""
-    scores, entries, allowed = grid[0], grid[1], grid[2]
+    scores, entries, allowed = grid[0], grid[1], grid[3]
     width, moves, row = scores.shape[1], slot.shape[0], t % ring.shape[0]
-    limited, entered_at, shared = allowed.shape[0] > 0, min(t, entries.shape[0] - 1), entries.shape[1] == 1
-    start = _start(grid[3], t)
+    limited, by_row, by_place = allowed.shape[0] > 0, entries.shape[0] > 1, entries.shape[1] > 1
+    start = _start(grid[4], t)
     begin, end = _span(grid, t)
     ring[row] = -np.inf
     for j in range(begin, end):
         best, by = -np.inf, moves
         if t == 0 and start + j == 0:
-            best = scores[t, j] + offset
+            best = scores[t, j] + grid[2]
         for m in range(moves):
             k = j + shift[m]
             if slot[m] >= 0 and 0 <= k < width:
-                value = scores[t, j]
-                if entered_at >= 0:
-                    value += entries[entered_at, 0 if shared else j, m]
-                value += ring[slot[m], k]
+                value = scores[t, j] + entries[t if by_row else 0, j if by_place else 0, m] + ring[slot[m], k]
                 if value > best and not (limited and not allowed[start + j, m]):
                     best, by = value, m
         ring[row, j] = best
@@ -67,10 +65,10 @@ def _best_row(grid, offset, t, slot, shift, ring, entered):
 @compiled
 def _sum_row(grid, t, slot, shift, ring, shares):
     """Fills row t of the ring with log-sums, and of its cells the ``shares`` [W, M] of the moves that enter them."""
-    scores, entries, allowed = grid[0], grid[1], grid[2]
+    scores, entries, allowed = grid[0], grid[1], grid[3]
     width, moves, row = scores.shape[1], slot.shape[0], t % ring.shape[0]
-    limited, entered_at, shared = allowed.shape[0] > 0, min(t, entries.shape[0] - 1), entries.shape[1] == 1
-    start = _start(grid[3], t)
+    limited, by_row, by_place = allowed.shape[0] > 0, entries.shape[0] > 1, entries.shape[1] > 1
+    start = _start(grid[4], t)
     begin, end = _span(grid, t)
     ring[row] = -np.inf
     for j in range(begin, end):
@@ -79,13 +77,11 @@ def _sum_row(grid, t, slot, shift, ring, shares):
             k = j + shift[m]
             value = -np.inf
             if slot[m] >= 0 and 0 <= k < width and not (limited and not allowed[start + j, m]):
-                value = ring[slot[m], k]
-                if entered_at >= 0:
-                    value += entries[entered_at, 0 if shared else j, m]
+                value = entries[t if by_row else 0, j if by_place else 0, m] + ring[slot[m], k]
             shares[j, m] = value
             largest = max(largest, value)
         if t == 0 and start + j == 0:
-            ring[row, j] = scores[t, j]
+            ring[row, j] = scores[t, j] + grid[2]
         elif largest > -np.inf:
             total = 0.0
             for m in range(moves):
@@ -102,38 +98,37 @@ def _sum_row(grid, t, slot, shift, ring, shares):
 @compiled
 def _last_place(grid):
     """The place of the last cell in its row; -1 if it is not stored, or if there are no cells."""
-    size = grid[4]
+    size = grid[5]
     if size[0] == 0 or size[1] == 0:
         return -1
-    place = size[1] - 1 - _start(grid[3], size[0] - 1)
+    place = size[1] - 1 - _start(grid[4], size[0] - 1)
     return place if 0 <= place < grid[0].shape[1] else -1
 
 
 @compiled
 def _follow(grid, entered, place, cells, moves):
     """Writes the cells and moves of the best path, from the last cell to the first."""
-    first, steps, width = grid[3], grid[5], grid[0].shape[1]
-    t, j, count = grid[4][0] - 1, place, 0
+    band, steps, width = grid[4], grid[6], grid[0].shape[1]
+    t, j, count = grid[5][0] - 1, place, 0
     while True:
         m = entered[t, j]
         cells[count], moves[count] = t * width + j, m
         count += 1
         if m == steps.shape[0]:
             return
-        column = _start(first, t) + j - steps[m, 1]
+        column = _start(band, t) + j - steps[m, 1]
         t -= steps[m, 0]
-        j = column - _start(first, t)
+        j = column - _start(band, t)
 
 
 @inlined
-def _grid(grids, b):
+def _grid(scores, entries, offset, allowed, band, sizes, steps, b):
     """The grid of an example."""
-    scores, entries, allowed, first, sizes, steps = grids
-    return scores[b], entries[b], allowed[b], first[b], sizes[b], steps
+    return scores[b], entries[b], offset[b], allowed[b], band[b], sizes[b], steps
 
 
 @entry_point
-def batch_best(scores, entries, allowed, first, sizes, steps, offset, values, cells, moves, begin, end):
+def batch_best(scores, entries, offset, allowed, band, sizes, steps, values, cells, moves, begin, end):
     """Best scores [B], and the cells [B, L] and moves [B, L] of paths that have them, the last cell first.
 
     Places behind a path stay as they are.
@@ -143,29 +138,29 @@ def batch_best(scores, entries, allowed, first, sizes, steps, offset, values, ce
     ring = np.empty((depth, scores.shape[2]))
     entered = np.empty(scores.shape[1:], np.uint8)
     for b in range(begin, end):
-        grid = _grid((scores, entries, allowed, first, sizes, steps), b)
+        grid = _grid(scores, entries, offset, allowed, band, sizes, steps, b)
         place = _last_place(grid)
         values[b] = offset[b] if sizes[b].min() == 0 else -np.inf
         if place >= 0:
             for t in range(sizes[b, 0]):
                 _find_sources(grid, t, depth, slot, shift)
-                _best_row(grid, offset[b], t, slot, shift, ring, entered[t])
+                _best_row(grid, t, slot, shift, ring, entered[t])
             values[b] = ring[(sizes[b, 0] - 1) % depth, place]
             if values[b] > -np.inf:
                 _follow(grid, entered, place, cells[b], moves[b])
 
 
 @entry_point
-def batch_log_partition(scores, entries, allowed, first, sizes, steps, values, kept, begin, end):
+def batch_log_partition(scores, entries, offset, allowed, band, sizes, steps, values, kept, begin, end):
     """Log-partitions [B], and the rows before each block of rows, ``kept`` [B, blocks, D - 1, W], for the way back."""
     count, depth = steps.shape[0], 1 + steps[:, 0].max()
     slot, shift = np.empty(count, np.int64), np.empty(count, np.int64)
     ring, shares = np.empty((depth, scores.shape[2])), np.empty((scores.shape[2], count))
     rows = -(-scores.shape[1] // kept.shape[1])
     for b in range(begin, end):
-        grid = _grid((scores, entries, allowed, first, sizes, steps), b)
+        grid = _grid(scores, entries, offset, allowed, band, sizes, steps, b)
         place = _last_place(grid)
-        values[b] = 0.0 if sizes[b].min() == 0 else -np.inf
+        values[b] = offset[b] if sizes[b].min() == 0 else -np.inf
         if place >= 0:
             for t in range(sizes[b, 0]):
                 if t % rows == 0:
@@ -179,7 +174,7 @@ def batch_log_partition(scores, entries, allowed, first, sizes, steps, values, k
 @compiled
 def _sum_block(grid, kept, block, rows, slot, shift, ring, shares):
     """Computes the rows of a block again; their ``shares`` are [rows, W, M]. Returns where the block ends."""
-    begin, end = block * rows, min((block + 1) * rows, grid[4][0])
+    begin, end = block * rows, min((block + 1) * rows, grid[5][0])
     for back in range(1, ring.shape[0]):
         ring[(begin - back) % ring.shape[0]] = kept[block, back - 1]
     for t in range(begin, end):
@@ -209,7 +204,7 @@ def _spread_row(grid, t, slot, shift, shares, flow, cells, moves):
 
 
 @entry_point
-def batch_marginals(scores, entries, allowed, first, sizes, steps, values, kept, cells, moves, begin, end):
+def batch_marginals(scores, entries, offset, allowed, band, sizes, steps, values, kept, cells, moves, begin, end):
     """Adds probabilities of cells [B, T, W] and of moves, [B, T, W, M] or nothing, given what the sums have kept."""
     count, depth = steps.shape[0], 1 + steps[:, 0].max()
     slot, shift = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -217,7 +212,7 @@ def batch_marginals(scores, entries, allowed, first, sizes, steps, values, kept,
     ring, flow = np.empty((depth, scores.shape[2])), np.zeros((depth, scores.shape[2]))
     shares = np.empty((rows, scores.shape[2], count))
     for b in range(begin, end):
-        grid = _grid((scores, entries, allowed, first, sizes, steps), b)
+        grid = _grid(scores, entries, offset, allowed, band, sizes, steps, b)
         place = _last_place(grid)
         if place >= 0 and -np.inf < values[b] < np.inf:
             flow[(sizes[b, 0] - 1) % depth, place] = 1.0
@@ -229,51 +224,69 @@ def batch_marginals(scores, entries, allowed, first, sizes, steps, values, kept,
 
 
 @entry_point
-def batch_tangents(scores, entries, allowed, first, sizes, steps, directions, entering, cells, moves, begin, end):
+def batch_tangents(
+    scores, entries, offset, allowed, band, sizes, steps, directions, entering, cells, moves, begin, end
+):
     """Derivatives of the probabilities of cells [B, T, W] and moves, [B, T, W, M] or nothing, shaped as directions.
 
-    Those are directions of the scores of cells [B, T, W] and of ``entering`` them, [B, T, W, M] or nothing. The share p
-    of a move among those into its cell has the derivative p (dv - Σ p dv), where v is its score with all before it.
+    Those are directions of the scores of cells [B, T, W] and of ``entering`` them, [B, T, W, M] or nothing.
     """
     count, depth, (rows, width) = steps.shape[0], 1 + steps[:, 0].max(), scores.shape[1:]
     slot, shift = np.empty((rows, count), np.int64), np.empty((rows, count), np.int64)
     ring, shares = np.empty((depth, width)), np.zeros((rows, width, count))
+    moved, expected = np.empty((rows, width, count)), np.empty((rows, width))
+    weight, change = np.empty((rows, width)), np.empty((rows, width))
     for b in range(begin, end):
-        grid = _grid((scores, entries, allowed, first, sizes, steps), b)
+        grid = _grid(scores, entries, offset, allowed, band, sizes, steps, b)
         place, height = _last_place(grid), sizes[b, 0]
         if place < 0:
             continue
-        before, change = np.zeros((rows, width)), np.zeros((rows, width))
-        weight = np.zeros((rows, width))
         for t in range(height):
             _find_sources(grid, t, depth, slot[t], shift[t])
             _sum_row(grid, t, slot[t], shift[t], ring, shares[t])
-            for j in range(*_span(grid, t)):
-                for m in range(count):
-                    if shares[t, j, m] > 0.0:
-                        moved = _change(before, directions[b], entering[b], steps, t, j, m, shift[t, m])
-                        before[t, j] += shares[t, j, m] * moved
-        if not -np.inf < ring[(height - 1) % depth, place] < np.inf:
-            continue
-        weight[height - 1, place] = 1.0
-        for t in range(height - 1, -1, -1):
-            begins, ends = _span(grid, t)
-            for j in range(ends - 1, begins - 1, -1):
-                cells[b, t, j] = change[t, j]
-                for m in range(count):
-                    share = shares[t, j, m]
-                    if share > 0.0:
-                        moved = _change(before, directions[b], entering[b], steps, t, j, m, shift[t, m])
-                        added = share * (change[t, j] + weight[t, j] * (moved - before[t, j]))
-                        change[t - steps[m, 0], j + shift[t, m]] += added
-                        weight[t - steps[m, 0], j + shift[t, m]] += share * weight[t, j]
-                        if moves.shape[1] > 0:
-                            moves[b, t, j, m] = added
+            _move_row(grid, t, shift[t], shares[t], directions[b], entering[b], moved[t], expected)
+        if -np.inf < ring[(height - 1) % depth, place] < np.inf:
+            weight[:height], change[:height] = 0.0, 0.0
+            weight[height - 1, place] = 1.0
+            for t in range(height - 1, -1, -1):
+                _change_row(grid, t, shift[t], shares[t], moved[t], weight, change, cells[b], moves[b])
 
 
-@inlined
-def _change(before, directions, entering, steps, t, j, m, shift):
-    """How a cell's score by move m changes, with all before it."""
-    row, place = t - steps[m, 0], j + shift
-    moved = before[row, place] + directions[row, place]
-    return moved + entering[t, j, m] if entering.shape[0] > 0 else moved
+@compiled
+def _move_row(grid, t, shift, shares, directions, entering, moved, expected):
+    """How the scores of the cells of row t, with all before them, change in a direction.
+
+    That is ``moved`` [W, M] by each move, without the score of the cell itself, and ``expected`` [T, W] in all.
+    """
+    steps = grid[6]
+    begin, end = _span(grid, t)
+    for j in range(begin, end):
+        expected[t, j] = directions[t, j]
+        for m in range(steps.shape[0]):
+            moved[j, m] = 0.0
+            if shares[j, m] > 0.0:
+                moved[j, m] = expected[t - steps[m, 0], j + shift[m]]
+                if entering.shape[0] > 0:
+                    moved[j, m] += entering[t, j, m]
+                expected[t, j] += shares[j, m] * moved[j, m]
+
+
+@compiled
+def _change_row(grid, t, shift, shares, moved, weight, change, cells, moves):
+    """Derivatives of the probabilities of the cells of row t, and of the moves into them.
+
+    The share p of a move among those into its cell has the derivative p (dv - Σ p dv), with the change dv of its score
+    and of all before it. ``weight`` and ``change`` [T, W] are probabilities of cells and their derivatives.
+    """
+    steps = grid[6]
+    begin, end = _span(grid, t)
+    for j in range(end - 1, begin - 1, -1):  # moves along a row lead to the right
+        cells[t, j] = change[t, j]
+        mean = (shares[j] * moved[j]).sum()
+        for m in range(steps.shape[0]):
+            if shares[j, m] > 0.0:
+                added = shares[j, m] * (change[t, j] + weight[t, j] * (moved[j, m] - mean))
+                change[t - steps[m, 0], j + shift[m]] += added
+                weight[t - steps[m, 0], j + shift[m]] += shares[j, m] * weight[t, j]
+                if moves.shape[0] > 0:
+                    moves[t, j, m] = added

@@ -6,6 +6,7 @@ A grid is given by the tensors of a :class:`~structsmooth.structures.grids.paths
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, library
 
 from structsmooth.structures.grids.paths import Grid, grid_paths
@@ -21,7 +22,7 @@ def _operations(count: int) -> Any:
 def _inputs(*arguments: Any) -> tuple[Any, ...]:
     """What loops read, after checks of what could lead them out of bounds."""
     tensors = tuple(argument for argument in arguments if isinstance(argument, Tensor))
-    grid = Grid(*tensors[:6])
+    grid = Grid(*tensors[:7])
     rows, columns = (int(size.max()) for size in grid.sizes.unbind(1)) if len(grid.sizes) else (0, 0)
     stored = grid.allowed.shape[1] if grid.allowed.shape[1] else columns
     if rows > grid.scores.shape[1] or columns > stored:
@@ -33,14 +34,14 @@ def _inputs(*arguments: Any) -> tuple[Any, ...]:
 def best(
     scores: Tensor,
     entries: Tensor,
+    offset: Tensor,
     allowed: Tensor,
-    first: Tensor,
+    band: Tensor,
     sizes: Tensor,
     steps: Tensor,
-    offset: Tensor,
     longest: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Best scores [B], with an offset [B], and cells, t W + place, and moves of such paths: int64 [B, longest] each.
+    """Best scores [B], and cells, t W + place, and moves of paths that have them: int64 [B, longest] each.
 
     The last cell is first; the first cell has move M. Places that a path does not need have cell -1.
     """
@@ -48,10 +49,10 @@ def best(
     return scores.new_empty(scores.shape[0]), cells, cells.clone()
 
 
-def _log_partition_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+def _log_partition_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     cells, moves = marginals(*ctx.saved_tensors)
-    weights = grad.view(-1, 1, 1)
-    return weights * cells, weights.unsqueeze(3) * moves
+    log_z, weights = ctx.saved_tensors[-2], grad.view(-1, 1, 1)
+    return weights * cells, weights.unsqueeze(3) * moves, torch.where(log_z > -torch.inf, grad, 0.0)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -67,7 +68,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     inputs=_inputs,
 )
 def log_partition(
-    scores: Tensor, entries: Tensor, allowed: Tensor, first: Tensor, sizes: Tensor, steps: Tensor, depth: int
+    scores: Tensor,
+    entries: Tensor,
+    offset: Tensor,
+    allowed: Tensor,
+    band: Tensor,
+    sizes: Tensor,
+    steps: Tensor,
+    depth: int,
 ) -> tuple[Tensor, Tensor]:
     """Log-partition [B], and rows [B, blocks, depth, W] for the way back; ``depth`` is the longest step along rows."""
     batch, rows, width = scores.shape
@@ -77,7 +85,7 @@ def log_partition(
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
-    scores, entries, *others = ctx.saved_tensors[:6]
+    scores, entries, *others = ctx.saved_tensors[:7]
     moved: tuple[Tensor, Tensor] = tangents(scores, entries, *weights, *others)
     return moved
 
@@ -86,8 +94,9 @@ def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
 def marginals(
     scores: Tensor,
     entries: Tensor,
+    offset: Tensor,
     allowed: Tensor,
-    first: Tensor,
+    band: Tensor,
     sizes: Tensor,
     steps: Tensor,
     log_z: Tensor,
@@ -98,14 +107,14 @@ def marginals(
 
 
 def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
-    """Zeros for each entry; for none, if all cells share them."""
+    """Zeros for the entry of each cell; none if all cells share theirs."""
     return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (scores.shape[0], 0, 0, 0))
 
 
 def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:
     """Log-partition [B] of grids in plain torch, by the general program."""
     grid = Grid(scores, entries, *others)
-    width = max([1, *grid.sizes[:, 1].tolist()])
+    width = max([1, *grid.sizes[:, 1].tolist()]) if grid.band.shape[1] else scores.shape[2]
     program = grid_paths(scores.shape[1], width, tuple((along, across) for along, across in grid.steps.tolist()))
     return reference.log_partition(grid.program_scores(width), grid.roots(width), program.handle)
 
@@ -126,8 +135,9 @@ def tangents(
     entries: Tensor,
     directions: Tensor,
     entering: Tensor,
+    offset: Tensor,
     allowed: Tensor,
-    first: Tensor,
+    band: Tensor,
     sizes: Tensor,
     steps: Tensor,
 ) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ class Grid(NamedTuple):
     Attributes:
         scores: scores [B, T, W] of the cells that are stored.
         entries: scores of entering cells by moves: [B, T, W, M]; or [B, 1, 1, M] for all cells alike.
+        offset: a score [B] of all paths.
         allowed: whether a move may enter a column, [B, U, M]; or [B, 0, M] if all may.
         band: the column [B, T] at which the stored cells of a row begin; or [B, 0] if that is 0.
         sizes: numbers of rows and columns, [B, 2].
@@ -26,6 +27,7 @@ class Grid(NamedTuple):
 
     scores: Tensor
     entries: Tensor
+    offset: Tensor
     allowed: Tensor
     band: Tensor
     sizes: Tensor
@@ -49,7 +51,7 @@ class Grid(NamedTuple):
         return torch.where(self.mask(), rows * width + self.columns(), self.scores.shape[1] * width).flatten(1)
 
     def program_scores(self, width: int) -> Tensor:
-        """Scores [B, T U (M + 1)] of :func:`grid_paths`: of all cells by each move, and without one."""
+        """Scores [B, T U (M + 1)] of :func:`grid_paths`: of all cells by each move, and of starting there."""
         inside = self.mask().unsqueeze(3)
         moves = torch.where(inside, self.entries, 0.0)
         if self.allowed.shape[1]:
@@ -61,7 +63,9 @@ class Grid(NamedTuple):
             cells = self.cells(width).unsqueeze(2).expand(scores.shape)
             whole = scores.new_full((len(scores), self.scores.shape[1] * width + 1, scores.shape[2]), -torch.inf)
             scores = whole.scatter(1, cells, scores)[:, :-1]
-        return scores.flatten(1)
+        scores = scores.flatten(1)
+        start = torch.arange(scores.shape[1], device=scores.device) == len(self.steps)
+        return scores + torch.where(start, self.offset.unsqueeze(1), 0.0)
 
     def roots(self, width: int) -> Tensor:
         """The last cells [B] of grids; of one without cells, the first, whose start has the score of nothing."""
