@@ -17,7 +17,8 @@ from structsmooth.structures.transforms import in_transform, with_transforms
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
 Backward = Callable[..., Sequence[Any]]
 
-_operators: dict[str, Callable[..., Any]] = {}
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""The registered operators by their names, by which gradients call those that are defined after them."""
 
 
 def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -62,8 +63,8 @@ def operator(
         rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
         if rule is not None:
             library.register_autograd(qualified, rule, setup_context=save)
-        _operators[name] = with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
-        return _operators[name]
+        OPERATORS[name] = with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
+        return OPERATORS[name]
 
     return register
 
@@ -275,7 +276,7 @@ def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: in
             return log_partition(*potentials, *others).sum()
 
         third = _gradients(_slope(_slope(total, directions), weights), potentials)
-        moved = _operators[name](*potentials, *weights, *others)
+        moved = OPERATORS[name](*potentials, *weights, *others)
         return *third, *((moved,) if isinstance(moved, Tensor) else moved)
 
     return backward

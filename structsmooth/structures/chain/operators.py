@@ -5,7 +5,6 @@ Value and statistics come from one pass; the backward pass is a product with sav
 breaks.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from structsmooth.structures.chain import reference
 from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import (
+    OPERATORS,
     Backward,
     cpu_loop,
     exp_oracle_backward,
@@ -49,14 +49,6 @@ def _best(unary: Any, transition: Any, lengths: Any, values: Any, y: Any, begin:
         compiled.batch_top_k(unary, transition, lengths, values.shape[1], values, y, begin, end)
 
 
-def _later_weighted_parts(*arguments: Any) -> Any:
-    return weighted_parts(*arguments)
-
-
-def _later_scores(*arguments: Any) -> Any:
-    return scores(*arguments)
-
-
 def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     """Keep what the gradient of the top-K oracle needs: the outputs, and the shapes of the scores."""
     unary, transition, lengths, _ = inputs
@@ -64,13 +56,13 @@ def save_found(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor])
     ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
 
 
-def found_backward(weighted_parts: Callable[..., Any]) -> Backward:
-    """The gradient of the top-K oracle, by weighted sums of parts, which is faster than by scores of the outputs."""
+def found_backward(weighted_parts: str) -> Backward:
+    """The gradient of the top-K oracle, by an operator of this name, which is faster than by scores of the outputs."""
 
     def backward(ctx: Any, grad: Tensor, _grad_y: Tensor) -> tuple[Tensor, Tensor]:
         lengths, values, y = ctx.saved_tensors
         weights = torch.where(values > -torch.inf, grad, 0.0)
-        node, edge = weighted_parts(weights, y, lengths, ctx.states, ctx.transition_shape)
+        node, edge = OPERATORS[weighted_parts](weights, y, lengths, ctx.states, ctx.transition_shape)
         return node, edge
 
     return backward
@@ -80,7 +72,7 @@ def found_backward(weighted_parts: Callable[..., Any]) -> Backward:
     "chain_top_k",
     _best,
     lambda unary, transition, lengths, k: k * _pairs(unary),
-    found_backward(_later_weighted_parts),
+    found_backward("chain_weighted_parts"),
     save_found,
 )
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -94,17 +86,17 @@ def _sum_parts(*arrays: Any) -> None:
     compiled.batch_parts(*arrays[:-2])
 
 
-def parts_backward(scores: Callable[..., Tensor]) -> Backward:
-    """The gradient of weighted sums of parts, by scores of the outputs."""
+def parts_backward(scores: str) -> Backward:
+    """The gradient of weighted sums of parts, by an operator of this name for scores of the outputs."""
 
     def backward(ctx: Any, grad_node: Tensor, grad_edge: Tensor) -> tuple[Tensor]:
         _, y, lengths = ctx.saved_tensors
-        return (scores(grad_node, grad_edge, lengths, y),)
+        return (OPERATORS[scores](grad_node, grad_edge, lengths, y),)
 
     return backward
 
 
-@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward(_later_scores))
+@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward("chain_scores"))
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
@@ -127,18 +119,18 @@ def save_shapes(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.states, ctx.transition_shape = unary.shape[-1], transition.shape
 
 
-def scores_backward(weighted_parts: Callable[..., Any]) -> Backward:
-    """The gradient of scores of outputs, by weighted sums of parts."""
+def scores_backward(weighted_parts: str) -> Backward:
+    """The gradient of scores of outputs, by an operator of this name for weighted sums of parts."""
 
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         lengths, y = ctx.saved_tensors
-        node, edge = weighted_parts(grad, y, lengths, ctx.states, ctx.transition_shape)
+        node, edge = OPERATORS[weighted_parts](grad, y, lengths, ctx.states, ctx.transition_shape)
         return node, edge
 
     return backward
 
 
-@_oracle("chain_scores", _score, lambda *_: 0, scores_backward(_later_weighted_parts), save_shapes)
+@_oracle("chain_scores", _score, lambda *_: 0, scores_backward("chain_weighted_parts"), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]."""
     return unary.new_empty(y.shape[:2])

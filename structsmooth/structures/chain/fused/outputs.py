@@ -23,11 +23,7 @@ from structsmooth.structures.operators import (
 )
 
 
-def _later_weighted_parts(*arguments: Any) -> Any:
-    return weighted_parts(*arguments)
-
-
-@operator("chain_fused_top_k", like_top_k, found_backward(_later_weighted_parts), save_found)
+@operator("chain_fused_top_k", like_top_k, found_backward("chain_fused_weighted_parts"), save_found)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     return _found(unary, transition, lengths, k)
@@ -60,7 +56,7 @@ def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) 
     return unary.new_empty(y.shape[:2])
 
 
-@operator("chain_fused_scores", _like_scores, scores_backward(_later_weighted_parts), save_shapes)
+@operator("chain_fused_scores", _like_scores, scores_backward("chain_fused_weighted_parts"), save_shapes)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
@@ -81,7 +77,7 @@ def _like_parts(
     return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
 
 
-@operator("chain_fused_weighted_parts", _like_parts, parts_backward(scores))
+@operator("chain_fused_weighted_parts", _like_parts, parts_backward("chain_fused_scores"))
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
