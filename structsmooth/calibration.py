@@ -1,6 +1,7 @@
 """Calibrated probabilities: how often what is said to have a probability is true, and one number that mends it."""
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,8 @@ def tempered(structure: Structure, temperature: float | None) -> Structure:
 def fitted_temperature(known: Iterable[tuple[Structure, Tensor]]) -> float:
     """The temperature T that makes known outputs most probable if p(y) is proportional to exp(score(y) / T).
 
-    The log-likelihood is concave in 1/T, so that halving a range finds its maximum. T is from 0.001 to 1000.
+    The log-likelihood is concave in 1/T, so that halving a range finds its maximum. T is from 0.001 to 1000; a warning
+    tells if it is one of these, such as the least one, where all known outputs are the best.
 
     Args:
         known: batches of structures with an exp oracle, and their outputs [B, ...]. Those that a structure does not
@@ -98,13 +100,22 @@ def fitted_temperature(known: Iterable[tuple[Structure, Tensor]]) -> float:
             batches.append((structure[possible], score[possible]))
     if not batches:
         raise ValueError("a temperature needs labelled examples whose labels the model can predict")
-    low, high = math.log(_LEAST), math.log(_LARGEST)
+    least, largest = low, high = math.log(_LEAST), math.log(_LARGEST)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         excess = sum(_expected(structure, math.exp(middle)) - float(score.sum()) for structure, score in batches)
         # At low temperatures the best outputs are too probable, which score more than known ones.
         low, high = (middle, high) if excess > 0 else (low, middle)
+    if low == least:
+        _warn_of_limit(_LEAST, "as high as the best outputs, so that no temperature is low enough")
+    if high == largest:
+        _warn_of_limit(_LARGEST, "no higher than other outputs, so that no temperature is high enough")
     return math.exp((low + high) / 2)
+
+
+def _warn_of_limit(temperature: float, reason: str) -> None:
+    text = f"the labels score {reason}: it is {temperature:g}; calibrate on more examples"
+    warnings.warn(text, stacklevel=3)
 
 
 def _expected(structure: Structure, temperature: float) -> float:

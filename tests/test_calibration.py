@@ -56,8 +56,9 @@ def test_the_temperature_is_the_most_likely_one(scale):
 
 def test_ends_of_the_range():
     sure = Candidates(torch.tensor([[1.0, 0.0]]))
-    assert fitted_temperature([(sure, torch.tensor([0]))]) == pytest.approx(1e-3, rel=1e-3)
-    assert fitted_temperature([(sure, torch.tensor([1]))]) == pytest.approx(1e3, rel=1e-3)
+    for y, limit, said in ((0, 1e-3, "as the best outputs.* is 0.001"), (1, 1e3, "no higher than other.* is 1000")):
+        with pytest.warns(UserWarning, match=said):
+            assert fitted_temperature([(sure, torch.tensor([y]))]) == pytest.approx(limit, rel=1e-3)
     with pytest.raises(ValueError, match="labels the model can predict"):
         fitted_temperature([(Candidates(torch.tensor([[1.0, -torch.inf]])), torch.tensor([1]))])
     assert math.isclose(tempered(sure, 2.0).score(torch.tensor([0])).item(), 0.5)

@@ -37,8 +37,7 @@ def check(options: Namespace) -> int:
         counts = [[label, *(f"{contents.labels[label]:,}" for contents in files.values())] for label in labels]
         print("\n" + markdown_table(["label", *files], counts))
     found = [*unreadable, *(findings(files) if files else ())]
-    rows = [[cell.replace("|", "\\|") for cell in finding] for finding in found]
-    print("\n" + (markdown_table(["file", "finding", "next step"], rows, 3) if rows else "nothing to mend"))
+    print("\n" + (markdown_table(["file", "finding", "next step"], found, 3) if found else "nothing to mend"))
     return int(bool(unreadable))
 
 

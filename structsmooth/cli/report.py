@@ -101,7 +101,8 @@ def history_table(history: History, headline: str, label: str) -> Table:
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
     """A Markdown table; all columns after the first ``text_columns`` hold numbers."""
     ruler = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ruler, *rows))
+    lines = ([cell.replace("|", "\\|") for cell in line] for line in (header, ruler, *rows))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _optional(value: float | None) -> str:

@@ -78,7 +78,7 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
             examples = model.task.restricted(examples, options.gazetteer)
         is_last = number == len(models) - 1
         with stage(f"predicting {counted(len(examples), 'example')}"):
-            predictions = model.alternatives(examples, options.top if is_last else 1)
+            predictions = _predicted(model, examples, options.top if is_last else 1, name)
         if not is_last:
             model.task.write_answers(model.weights, examples, predictions, source := StringIO())
             source.seek(0)
@@ -87,6 +87,14 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
         model.task.draw(examples, predictions, Path(options.pictures))
     with open(output, "w", encoding="utf-8") if output else nullcontext(sys.stdout) as stream:
         _write(options, model, examples, predictions, stream)
+
+
+def _predicted(model: TrainedModel, examples: Sequence[Any], k: int, name: str) -> Predictions:
+    """The k best outputs of the examples of a file; errors, such as of tags that no output may have, name it."""
+    try:
+        return model.alternatives(examples, k)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:

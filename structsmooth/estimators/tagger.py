@@ -246,11 +246,12 @@ class SequenceTagger(TaggerProbabilities):
 
         def best(sequences: Sequences, weights: Tensor) -> list[list[tuple[float, list[Tag]]]]:
             found = self._tagger.best(sequences, weights, k, masks)
-            log_partitions = [0.0] * len(found)
-            if log_prob:
-                log_partitions = self._tagger.log_partitions(sequences, weights, masks)
-            pairs = zip(found, log_partitions, strict=True)
-            return [[(score - log_z, tags) for score, tags in ranked] for ranked, log_z in pairs]
+            if not log_prob:
+                return found
+            scores = [[score for score, _ in ranked] for ranked in found]
+            log_probs = self._tagger.log_probs(sequences, weights, scores, masks)
+            pairs = zip(log_probs, found, strict=True)
+            return [[(value, tags) for value, (_, tags) in zip(*pair, strict=True)] for pair in pairs]
 
         return self._over(X, best, lambda: [(0.0, [])], self._checked_temperature() if log_prob else 1.0)
 

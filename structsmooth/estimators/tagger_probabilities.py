@@ -39,7 +39,8 @@ class TaggerProbabilities(TaggerWeights):
     def calibrate(self: C, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> C:
         """Fit the temperature to tagged sentences that did not train the weights, by their likelihood."""
         check_is_fitted(self, "weights_")
-        sentences, tags, *_ = check_sentences(X, y)
+        sentences, tags, _ = check_sentences(X, y)
+        check_columns(self, sentences, reset=False)
         sequences, weights = self.features_.scored(sentences, self._weights, len(self.tags_.names))
         known = self._tagger.labelled_chains(sequences, weights, self.tags_.states(tags))
         self.temperature_ = fitted_temperature(known)

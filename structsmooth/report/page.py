@@ -25,8 +25,8 @@ def write_report(
     """Write one HTML file about a trained model, which loads nothing from elsewhere.
 
     It has the settings, the certificate and the curves of the run; with examples also their metrics, how far
-    probabilities are to be believed, those that are
-    most wrong and most uncertain, drawn as the task draws them; and what the model has learned.
+    probabilities are to be believed, and the examples that are most wrong and most uncertain, drawn as the task draws
+    them; and what the model has learned.
 
     Args:
         model: the trained model.

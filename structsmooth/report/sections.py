@@ -88,14 +88,13 @@ def certainty(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[An
     if not isinstance(task, ProbabilisticTask):
         return Markup()
     found = task.reliability(model.weights, examples, outputs)
-    known = "no temperature is fitted: train with --calibrate" if task.temperature is None else ""
-    note = (
-        f"{UNCALIBRATED}, and {known}." if known else f"Scores are divided by the temperature {task.temperature:.4g}."
-    )
+    note = f"{UNCALIBRATED[0].upper()}{UNCALIBRATED[1:]}, and no temperature is fitted: train with --calibrate."
+    if task.temperature is not None:
+        note = f"Scores are divided by the temperature {task.temperature:.4g}."
     rows = [("expected calibration error", f"{found.error:.4f}"), ("parts of outputs", f"{int(found.counts.sum()):,}")]
     drawn = element("div", reliability(found), class_="panels")
     blocks = _table(Table("", ("quantity", "value"), rows)), drawn
-    return _section("certainty", "How sure", element("p", note[0].upper() + note[1:], class_="note"), *blocks)
+    return _section("certainty", "How sure", element("p", note, class_="note"), *blocks)
 
 
 def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:

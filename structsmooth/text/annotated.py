@@ -66,7 +66,7 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
 
     Args:
         documents: that have words, each line a sentence.
-        path: a file; for brat, the text, beside which its ``.ann`` is written.
+        path: a file; for brat, the text (``.txt``), beside which its ``.ann`` is written.
         form: JSON lines with the offsets of characters; columns of words and tags; CoNLL-U with words and entities
             alone; brat, a line for each document.
         misaligned: takes what spans cover that begin or end inside of tokens, where columns split these.
@@ -78,6 +78,8 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
     if form == "jsonl":
         text = "".join(f"{json.dumps(d.to_json(), ensure_ascii=False)}\n" for d in documents)
     elif form == "brat":
+        if Path(path).suffix != ".txt":
+            raise ValueError(f"{path}: brat has texts in files named .txt, and annotations in .ann beside: name it so")
         text, annotations = _as_brat(documents)
         write_atomic(Path(path).with_suffix(".ann"), annotations)
     else:

@@ -59,11 +59,11 @@ class Gazetteer:
         Raises:
             ValueError: types that no tag has.
         """
-        types = {split_tag(tag, forms_of(tags)[0]).type for tag in tags} - {""}
+        form = forms_of(tags)[0]
+        types = {split_tag(tag, form).type for tag in tags} - {""}
         if others := set[str]().union(*self._types.values()) - types:
             listed = f"{', '.join(sorted(others))}: expected some of {', '.join(sorted(types))}"
             raise ValueError(f"the gazetteer has types that the tagger does not know, {listed}")
-        form = forms_of(tags)[0]
         impossible = [
             f"{' '.join(words)!r} ({kind})"
             for words, kinds in self._types.items()

@@ -169,6 +169,8 @@ def _span(value: Any) -> Span:
         )
     else:
         start = end = label = None
+    if isinstance(label, list) and len(label) > 1:
+        raise ValueError(f"a span has several labels, {json.dumps(label)[:60]}: keep one, as a token has one tag")
     if isinstance(label, list) and len(label) == 1:
         (label,) = label
     if type(start) is not int or type(end) is not int or not isinstance(label, str):

@@ -107,8 +107,13 @@ class Tags:
 
     def masks(self, sets: Sequence[Sequence[Collection[Tag] | None] | None], lengths: Sequence[int]) -> list[Tensor]:
         """What :meth:`allowed` gives for each of some sentences, of which some may allow all tags."""
-        pairs = zip(sets, lengths, strict=True)
-        return [self.allowed([None] * length if kept is None else kept, length) for kept, length in pairs]
+        found = list[Tensor]()
+        try:
+            for kept, length in zip(sets, lengths, strict=True):
+                found.append(self.allowed([None] * length if kept is None else kept, length))
+        except ValueError as error:
+            raise ValueError(f"sentence {len(found) + 1}: {error}") from None
+        return found
 
     def mask_of(self, labels: Tensor, lengths: Tensor) -> TransitionMask:
         """The mask for training on sentences of these states, [tokens], and lengths, [n].
@@ -243,12 +248,18 @@ class Tagger:
         states, mask = len(self.tags.names), self.tags.mask
         return label_marginals(sequences, weights, states, mask, self.transition_scale, allowed)
 
-    def log_partitions(
-        self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None
-    ) -> list[float]:
-        """What to take from the score of a tagging of each sentence for the logarithm of its probability."""
+    def log_probs(
+        self,
+        sequences: Sequences,
+        weights: Tensor,
+        scores: Sequence[Sequence[float]],
+        allowed: Sequence[Tensor] | None = None,
+    ) -> list[list[float]]:
+        """The logarithms of the probabilities of taggings of each sentence, among the allowed ones, by their scores."""
         batches = self.chains(sequences, weights, allowed)
-        return [value for batch in batches for value in batch.logsumexp().tolist()]
+        log_partitions = (value for batch in batches for value in batch.logsumexp().tolist())
+        # By rounding alone, the score of a sure tagging may be above the log-partition function.
+        return [[min(score - log_z, 0.0) for score in row] for row, log_z in zip(scores, log_partitions, strict=True)]
 
     def spans(
         self,

@@ -126,8 +126,8 @@ class TextCorpus(Corpus):
     def write_spans(self, found: Sequence[Sequence[ProbableEntity]], stream: TextIO) -> None:
         """Write what the file says with these entities of each sentence in place of its spans.
 
-        Values of JSON keep their other keys, and spans come with their text and probability. Of files of brat, what
-        stands in the file of annotations is written.
+        Values of JSON keep their other keys, even those of annotations, and spans come with their text and probability.
+        Of files of brat, what stands in the file of annotations is written.
         """
         assert self.documents is not None
         spans: list[list[tuple[Span, float]]] = [[] for _ in self.texts]

@@ -104,6 +104,7 @@ class FittedAlignment(FittedTask):
         """
         sure, allowed = (_indicators(pair, links) for links in (known_links(pair), known_links(pair) | pair.possible))
         forward, backward = self.lexicon.posteriors(pair)
+        # Below 1 for all links together, so that one link more counts more.
         near = torch.from_numpy(np.sqrt(forward * backward)) / (1 + min(sure.shape))
         alone = torch.zeros(1, len(pair.source), dtype=torch.float64)
         y = Matching(torch.where(sure, 1 + near, -torch.inf)[None], unmatched_rows=alone).max()[1][0]

@@ -327,6 +327,10 @@ class Segments(Task):
             raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
         if self.max_duration is not None and not self.has_durations:
             raise ValueError("chains have no longest segment: leave max_duration out, or take the model semi-markov")
+        if self.max_duration is not None and self.min_duration is not None and self.max_duration < self.min_duration:
+            raise ValueError(
+                f"max_duration must be at least min_duration, {self.min_duration}, got {self.max_duration}"
+            )
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate must be positive, got {self.rate}")
 

@@ -32,14 +32,15 @@ class Limits:
     def of(
         cls, examples: Sequence[Series], labels: Sequence[str], shortest: int | None, longest: int | None
     ) -> "Limits":
-        """Those of the segments of examples, or the given numbers for all labels."""
+        """Those of the segments of examples, or the given numbers for all labels, to which the others give way."""
         sizes: dict[str, list[int]] = {label: [] for label in labels}
         for segment in (segment for series in examples for segment in known_segments(series)):
             sizes[segment.label].append(segment.stop - segment.start)
-        return cls(
-            [min(sizes[label]) if shortest is None else shortest for label in labels],
-            [max(sizes[label]) if longest is None else longest for label in labels],
-        )
+        least = [min(sizes[label]) if shortest is None else shortest for label in labels]
+        most = [max(sizes[label]) if longest is None else longest for label in labels]
+        if shortest is None:
+            least = list(map(min, least, most))
+        return cls(least, list(map(max, least, most)))
 
     def least(self, states: int) -> tuple[int, ...]:
         """The least number of positions of a run of each state of a grammar of these labels."""
@@ -116,11 +117,8 @@ class Decoder(NamedTuple):
         for begin in range(0, self.length, 2 * quarter):
             inside = [span for span in spans if begin <= span[0] < begin + 2 * quarter]
             if inside:
-                first, last = (
-                    max(begin - quarter, 0),
-                    max(begin + 2 * quarter, *(end for _, end, _ in inside)) + quarter,
-                )
-                space = self.space((first, min(last, self.length)), True)
+                first, last = max(begin - quarter, 0), max(begin + 2 * quarter, *(end for _, end, _ in inside))
+                space = self.space((first, min(last + quarter, self.length)), True)
                 shifted = [(a - first, b - first, label) for a, b, label in inside]
                 found |= zip(inside, span_probabilities(space, shifted), strict=True)
         return [found[span] for span in spans]

@@ -84,10 +84,11 @@ class TaggingDistribution(ProbabilisticTask):
     ) -> Iterator[list[dict[str, Any]]]:
         """The ``log_prob`` of each tagging, and its parts with their probabilities."""
         sequences, scale = self._sequences(examples), self.temperature or 1.0
-        log_partitions = self._tagger.log_partitions(sequences, self.tempered(weights), self._allowed(examples))
+        scores = [[score / scale for score, _ in ranked] for ranked in predictions]
+        log_probs = self._tagger.log_probs(sequences, self.tempered(weights), scores, self._allowed(examples))
         parts = super().probabilities_to_json(weights, examples, predictions)
-        for ranked, values, log_z in zip(predictions, parts, log_partitions, strict=True):
-            yield [{"log_prob": score / scale - log_z} | row for (score, _), row in zip(ranked, values, strict=True)]
+        for of_sentence, rows in zip(log_probs, parts, strict=True):
+            yield [{"log_prob": value} | row for value, row in zip(of_sentence, rows, strict=True)]
 
     def _by_token(self, tags: Sequence[str], probabilities: Sequence[float]) -> list[float]:
         """The probability of the part that each token belongs to; 1 outside of entities."""
@@ -107,13 +108,6 @@ class TaggingDistribution(ProbabilisticTask):
 
     def _entities(self, tags: Sequence[str]) -> list[Entity]:
         return entities(tags, forms_of(self.tags)[:1])
-
-    def _allowed(self, examples: Sequence[Sentence]) -> list[Tensor] | None:
-        """Which tags each token may have, bool [T, S] for each sentence; ``None`` if all may have all."""
-        if isinstance(examples, Corpus) and examples.allowed is None:
-            return None
-        sets = [sentence.allowed for sentence in examples]
-        return self._tagger.tags.masks(sets, list(map(len, examples))) if any(sets) else None
 
     def _in_scheme(self, sentence: Sentence) -> list[str]:
         """The tags of a sentence in the scheme of the tagger."""
@@ -141,3 +135,14 @@ class TaggingDistribution(ProbabilisticTask):
     @cached_property
     def _sequences(self) -> LastResultCache[SparseSequences]:
         return LastResultCache(lambda examples: self.encoder.encode(examples, self._templates))
+
+    @cached_property
+    def _allowed(self) -> LastResultCache[list[Tensor] | None]:
+        """Which tags each token may have, bool [T, S] for each sentence; ``None`` if all may have all."""
+        return LastResultCache(self._masks)
+
+    def _masks(self, examples: Sequence[Sentence]) -> list[Tensor] | None:
+        if isinstance(examples, Corpus) and examples.allowed is None:
+            return None
+        sets = [sentence.allowed for sentence in examples]
+        return self._tagger.tags.masks(sets, list(map(len, examples))) if any(sets) else None

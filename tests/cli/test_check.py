@@ -57,6 +57,12 @@ def test_files_without_findings(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.endswith("| NN | 10 |\n| VB | 10 |\n\nnothing to mend\n")
 
 
+def test_bars_in_labels_are_no_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "parts.txt").write_text("zum APPR|ART\nHof NN\n\n" * 10)
+    assert main(["check", str(tmp_path / "parts.txt"), "--scheme", "plain"]) == 0
+    assert "| APPR\\|ART | 10 |\n" in capsys.readouterr().out
+
+
 def test_what_precedes_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("Ada B-PER\nmet O\nBo B-PER\n\nRome _\nfell O\n")
     flags = ["--bits", "4", "--passes", "1", "--unknown", "_", "--out", str(tmp_path / "model")]

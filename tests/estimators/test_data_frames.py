@@ -76,7 +76,8 @@ def test_sentences_of_rows(frame: Frame, series: Series, tmp_path: Path) -> None
     assert tagger.feature_names_in_.tolist() == NAMES
     tagger.save(tmp_path)
     for own in (tagger, SequenceTagger.load(tmp_path)):
-        for ask in (own.predict, lambda X, own=own: own.certify(X, tags.tolist())):
+        labelled = own.certify, own.calibrate
+        for ask in (own.predict, *(lambda X, call=call: call(X, tags.tolist()) for call in labelled)):
             with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
                 ask([frame(matrix[:, ::-1], NAMES[::-1]) for matrix in matrices])
         with pytest.raises(ValueError, match=r"(?s)unseen at fit time:\n- x\n.*now missing:\n- w"):

@@ -50,19 +50,28 @@ def test_log_probs_of_taggings_and_of_the_best(crf, temperature):
         tagger.log_prob([NEW], [["B-LOC", "O", "O"]])
 
 
+def test_no_probability_is_above_one():
+    tagger = SequenceTagger(loss="crf", lam="1/n").fit(X, Y)
+    tagger.temperature_ = 1e-3  # where the best tagging is sure, and rounding shows
+    long = [["Ada", "Love", "sings", "they", "Love", "left", "Bo"] * count for count in range(1, 30)]
+    values = [ranked[0][0] for ranked in tagger.predict_top_k(long, 1, log_prob=True)]
+    assert max(values) <= 0
+    assert min(values) > -1e-6
+
+
 def test_a_hinge_says_that_it_has_no_probabilities_until_it_is_calibrated(hinge, tmp_path):
     for ask in (hinge.predict_marginals, hinge.predict_spans, lambda X: hinge.log_prob(X, [["O", "O", "O"]])):
         with pytest.warns(UserWarning, match="a hinge has trained these scores"):
             ask([NEW])
     assert hinge.temperature_ is None
     held_out = [["Ada", "sings"], ["Love", "left"], ["they", "left"]]
-    right = [["B-PER", "O"], ["O", "O"], ["O", "O"]]
+    right = [["B-PER", "O"], ["O", "O"], ["B-PER", "O"]]
     assert hinge.calibrate(held_out, right) is hinge
     best = hinge.log_prob(held_out, right).sum()
     fitted = hinge.temperature_
     for factor in (0.9, 1.1):
         hinge.temperature_ = factor * fitted
-        assert hinge.log_prob(held_out, right).sum() <= best
+        assert hinge.log_prob(held_out, right).sum() < best
     hinge.temperature_ = fitted
     hinge.save(tmp_path)
     restored, model = SequenceTagger.load(tmp_path), load(tmp_path)
@@ -75,7 +84,7 @@ def test_temperatures_of_dictionaries_are_kept(tmp_path):
     tokens = [[{"w": word} for word in sentence] for sentence in X]
     SequenceTagger(loss="crf", lam="1/n").fit(tokens, Y).save(tmp_path)
     assert SequenceTagger.load(tmp_path).temperature_ == 1.0
-    SequenceTagger(lam="1/n").fit(tokens, Y).calibrate(tokens[:4], Y[:4]).save(tmp_path / "own")
+    SequenceTagger(lam="1/n").fit(tokens, Y).calibrate(tokens[:4], [*Y[:3], ["B-PER", "O"]]).save(tmp_path / "own")
     assert SequenceTagger.load(tmp_path / "own").temperature_ > 0
 
 

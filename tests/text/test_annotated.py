@@ -103,6 +103,10 @@ def test_no_spans_are_an_annotation_in_all_readers(value: dict[str, Any], tmp_pa
         ({"text": TEXT, "spans": [[0, 12, "A"]]}, "leaves the text of 11 characters"),
         ({"text": TEXT, "spans": [[3, 4, "A"]]}, "nothing but blanks"),
         ({"text": TEXT, "spans": [["0", 3, "A"]]}, "a span must have a start, an end and a label"),
+        (
+            {"text": TEXT, "label": [{"start": 0, "end": 3, "labels": ["PER", "ORG"]}]},
+            r'a span has several labels, \["PER", "ORG"\]: .*keep one',
+        ),
         ({"tokens": ["a"], "ner_tags": [1]}, "the tags are numbers: give their names in order, --names"),
         ({"tokens": ["a"], "ner_tags": ["O", "O"]}, "a tag for each of 1 tokens"),
         ({"tokens": ["a"], "ner_tags": [1.0]}, r"tags must be all names or all whole numbers, got 1\.0"),
@@ -310,6 +314,13 @@ def test_what_is_written_can_be_read(document: Document, form: Form, tmp_path: P
         else:
             split = Splitter().words
             assert next(found.tagged(split, []))[0] == next(document.tagged(split, []))[0]
+
+
+@pytest.mark.parametrize("name", ["a", "a.ann", "a.text"])
+def test_brat_needs_a_text_by_its_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"{name}: brat has texts in files named \.txt"):
+        write_documents([ADA], str(tmp_path / name), "brat", [])
+    assert not list(tmp_path.iterdir())
 
 
 def test_entities_begin_anew_in_each_line_and_split_tokens_are_told(tmp_path: Path) -> None:

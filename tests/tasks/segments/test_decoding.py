@@ -151,6 +151,19 @@ def test_probabilities_agree_with_samples_of_states(model):
 def test_options_are_checked():
     with pytest.raises(ValueError, match="chains have no longest segment"):
         Segments(max_duration=5)
+    with pytest.raises(ValueError, match="max_duration must be at least min_duration, 6, got 5"):
+        Segments(model="semi-markov", min_duration=6, max_duration=5)
     limits = Segments(model="semi-markov", step=2, max_duration=30).fit(signals.series(8)).limits
     assert limits.longest == [15, 15]
+
+
+def test_limits_that_are_asked_for_count_whatever_training_data_have():
+    for option, expected in (({"min_duration": 40}, [[40, 40], [40, 40]]), ({"max_duration": 3}, [[3, 3], [3, 3]])):
+        limits = Segments(model="semi-markov", **option).fit(signals.series(8)).limits
+        assert [limits.shortest, limits.longest] == expected
+    equal = Segments(model="semi-markov", step=5, min_duration=7, max_duration=7).fit(signals.series(8)).limits
+    assert equal.shortest == equal.longest == [2, 2]
+
+
+def test_windows_are_as_large_as_memory_lets_them():
     assert window_of(longest=10, states=5) == 83886

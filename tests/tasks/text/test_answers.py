@@ -119,6 +119,7 @@ def test_treebanks_come_back_but_for_one_column(models: Path, output: Any) -> No
             elif tag != "O":  # which need not be said
                 row[9] = f"{value}{tag}"
         assert cells_of(output("predict", models / name, given=BANK)) == expected
+        assert cells_of(output("predict", models / name, given=BANK.replace("\n", "\r\n"))) == expected
     columns = output("predict", models / "pos", "--top", "2", given=BANK)
     assert [len(row.split()) for row in columns.splitlines() if row.startswith("Mary")] == [3]
 
@@ -195,11 +196,24 @@ def test_allowed_tags(models: Path, output: Any) -> None:
     for wrong, message in (
         ([None], "text 1: allowed must have an entry for each of 3 tokens, got 1"),
         ([["I-PER"], None, None], "sentence 1 has no tagging that is well-formed and allowed"),
-        ([["X"], None, None], "allowed has no tag of the training data for token 0"),
+        ([["X"], None, None], "sentence 1: allowed has no tag of the training data for token 0"),
         ("O", "allowed must be a list with a list of tags, or null"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             model.predict(model.task.read(io.StringIO(json.dumps({"tokens": words, "allowed": wrong}))))
+
+
+def test_errors_of_allowed_tags_name_the_file_and_the_sentence(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new.jsonl"
+    for wrong, message in ((["X"], "allowed has no tag of the training data"), (["I-PER"], "has no tagging")):
+        rows = [{"tokens": ["Bo"]}, {"tokens": ["Bo"], "allowed": [wrong]}]
+        new.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        assert main(["predict", str(models / "ner"), str(new)]) == 2
+        said = capsys.readouterr().err
+        assert f"{new}: sentence 2" in said
+        assert message in said
 
 
 def test_phrases_are_entities(models: Path, tmp_path: Path, output: Any) -> None:
