@@ -24,7 +24,6 @@ MEMBERS = members()
 # Sizes of the batch that is exported, which differ from those that stay as they are, and of those that it then takes.
 EXPORTED, SIZES = (7, 6), {"same sizes": [(7, 6)], "any batch": [(5, 6), (2, 6)], "any length": [(5, 9), (2, 2)]}
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 
 def exports(name: str, oracles: Sequence[str], sizes: list[tuple[int, int]]) -> None:

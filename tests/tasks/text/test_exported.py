@@ -56,4 +56,4 @@ def test_the_file_is_short_and_needs_numpy_alone() -> None:
 def test_other_tasks_say_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exported(tmp_path, "ner", bits=10)
     assert main(["export", str(tmp_path / "model"), "--format", "onnx", "--output", str(tmp_path / "x.onnx")]) == 2
-    assert "NER has no scores from tensors to export" in capsys.readouterr().err
+    assert "NER has no scores from tensors: taggers export as --format numpy" in capsys.readouterr().err
