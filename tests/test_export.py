@@ -1,6 +1,5 @@
 """Exported programs: on other sizes than those they were exported with, in onnxruntime, and without this library."""
 
-import io
 import re
 import subprocess
 import sys
@@ -23,7 +22,6 @@ PAGE = Path(__file__).parents[1] / "docs" / "layers.md"
 MEMBERS = members()
 # Sizes of the batch that is exported, which differ from those that stay as they are, and of those that it then takes.
 EXPORTED, SIZES = (7, 6), {"same sizes": [(7, 6)], "any batch": [(5, 6), (2, 6)], "any length": [(5, 9), (2, 2)]}
-
 
 
 def exports(name: str, oracles: Sequence[str], sizes: list[tuple[int, int]]) -> None:
@@ -77,12 +75,12 @@ def test_some_cells() -> None:
     exports("SemiMarkov compiled", ["max", "marginals"], SIZES["any length"])
 
 
-def in_onnxruntime(name: str, oracles: Sequence[str], batches: int) -> None:
+def in_onnxruntime(name: str, oracles: Sequence[str], batches: int, folder: Path) -> None:
     """ONNX programs answer as the structure does, on random batches of other sizes."""
-    program, given = Program(MEMBERS[name], tuple(oracles)), inputs(name, *EXPORTED, seed=0)
-    sizes, buffer = open_sizes(given, inputs(name, 5, 9, seed=0)), io.BytesIO()
-    torch.onnx.export(program, given, buffer, dynamo=True, dynamic_shapes=sizes, verbose=False)
-    session = onnxruntime.InferenceSession(buffer.getvalue())
+    program, given = Program(MEMBERS[name], tuple(oracles)).eval(), inputs(name, *EXPORTED, seed=0)
+    sizes, file = open_sizes(given, inputs(name, 5, 9, seed=0)), folder / "program.onnx"
+    torch.onnx.export(program, given, file, dynamo=True, dynamic_shapes=sizes, verbose=False)
+    session = onnxruntime.InferenceSession(file)
     names = [found.name for found in session.get_inputs()]
     for seed in range(batches):
         other = inputs(name, 1 + seed % 4, 1 + seed % 7, seed)
@@ -90,14 +88,14 @@ def in_onnxruntime(name: str, oracles: Sequence[str], batches: int) -> None:
         assert_close(tuple(map(torch.from_numpy, found)), program(*other))
 
 
-def test_chains_in_onnxruntime() -> None:
-    in_onnxruntime("LinearChain torch", ["topk", "logsumexp"], 200)
+def test_chains_in_onnxruntime(tmp_path: Path) -> None:
+    in_onnxruntime("LinearChain torch", ["topk", "logsumexp"], 200, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["SemiMarkov torch", "ProjectiveTree torch", "LinearChain with mask and ends torch"])
-def test_decoders_in_onnxruntime(name: str) -> None:
-    in_onnxruntime(name, ["max", "logsumexp"], 200)
+def test_decoders_in_onnxruntime(name: str, tmp_path: Path) -> None:
+    in_onnxruntime(name, ["max", "logsumexp"], 200, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["SemiMarkov compiled", "ProjectiveTree compiled", "several roots"])

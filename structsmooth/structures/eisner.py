@@ -58,8 +58,10 @@ def charts(sums: Sums, arcs: Tensor) -> Charts:
         made_left_end = _with_width(made_left_end, new_left, width)
         completing_right = torch.where(place > 0, made_right + ending(right_end, rest), -torch.inf)
         completing_left = torch.where(place < width, left + ending(made_left_end, rest), -torch.inf)
-        complete = [torch.where(width == 0, 0.0, sums.total(own, 2)) for own in (completing_right, completing_left)]
-        complete = [torch.where(exists, own, -torch.inf) for own in complete]
+        complete = [
+            torch.where(width == 0, 0.0, sums.total(values, 2)) for values in (completing_right, completing_left)
+        ]
+        complete = [torch.where(exists, values, -torch.inf) for values in complete]
         right, left = (
             torch.where(place == width, new.unsqueeze(2), chart)
             for new, chart in zip(complete, (right, left), strict=True)
@@ -67,7 +69,9 @@ def charts(sums: Sums, arcs: Tensor) -> Charts:
         right_end, left_end = (
             _with_width(chart, new, width) for new, chart in zip(complete, (right_end, left_end), strict=True)
         )
-        found = [torch.where(exists[:, None], own, -torch.inf) for own in (halves, completing_right, completing_left)]
+        found = [
+            torch.where(exists[:, None], values, -torch.inf) for values in (halves, completing_right, completing_left)
+        ]
         return (right, right_end, left, left_end, made_right, made_left_end), tuple(found)
 
     nothing = torch.full_like(arcs, -torch.inf)
@@ -119,11 +123,11 @@ def uses(sums: Sums, found: Charts, by_right: Tensor, by_left: Tensor) -> Tensor
         state = right + of_halves, left + moved(of_halves, 1), made_right, made_left
         return state, (used_right.squeeze(2), used_left.squeeze(2))
 
-    shares = [sums.shares(own, 3) for own in (found.met, found.completed_right, found.completed_left)]
+    shares = [sums.shares(values, 3) for values in (found.met, found.completed_right, found.completed_left)]
     none = torch.zeros_like(by_right)
     _, used = scan(step, (by_right, by_left, none, none), (place[None], *shares), reverse=True)
     # From widths and first words to heads and modifiers.
     low, width = torch.minimum(place[:, None], place), (place[:, None] - place).abs()
     index = (width * count + low).flatten()
-    to_right, to_left = (own.flatten(1).index_select(1, index).view(own.shape) for own in used)
+    to_right, to_left = (chart.flatten(1).index_select(1, index).view(chart.shape) for chart in used)
     return torch.where(place[:, None] < place, to_right, torch.where(place[:, None] > place, to_left, 0.0))

@@ -11,7 +11,7 @@ import numpy as np
 
 from structsmooth.compiled.jit import compiled, inlined
 
-# Tuples that the functions take; sides are 0 for the sources and 1 for the sinks:
+# Tuples that the functions take; sides, and their forests, are 0 for the sources and 1 for the sinks:
 #   graph, flow: see .compiled
 #   trees: side of each node or -1, distance to the root of its tree, arc to its parent
 #   fringe: nodes of the largest distance on each side [2, N], their numbers [2], that distance [2], and where a node
@@ -44,13 +44,13 @@ def maximize_flow(graph, flow, work):
     closed = flow[2]
     _plant(flow, work)
     while min(count[0], count[1]) > 0:
-        own = 0 if count[0] <= count[1] else 1
-        number, count[own] = count[own], 0
-        limit[own] += 1
+        forest = 0 if count[0] <= count[1] else 1
+        number, count[forest] = count[forest], 0
+        limit[forest] += 1
         for i in range(number):
-            scanned[i] = listed[own, i]
+            scanned[i] = listed[forest, i]
         for i in range(number):
-            if not _grow(scanned[i], own, graph, flow, work):
+            if not _grow(scanned[i], forest, graph, flow, work):
                 return False
     if count[0] > 0:
         _close(graph, flow, scanned)
@@ -61,25 +61,25 @@ def maximize_flow(graph, flow, work):
 
 
 @inlined
-def _list(v, own, distance, fringe):
+def _list(v, forest, distance, fringe):
     """Node ``v`` is to be scanned when its side grows next."""
     listed, count, limit, at = fringe
-    if distance == limit[own] and at[v] != 2 * distance + own:
-        at[v] = 2 * distance + own
-        listed[own, count[own]] = v
-        count[own] += 1
+    if distance == limit[forest] and at[v] != 2 * distance + forest:
+        at[v] = 2 * distance + forest
+        listed[forest, count[forest]] = v
+        count[forest] += 1
 
 
 @inlined
-def _down(arc, own, sisters):
+def _down(arc, forest, sisters):
     """The arc whose capacity a node needs to have the head of ``arc`` for its parent."""
-    return arc if own else sisters[arc]
+    return arc if forest else sisters[arc]
 
 
 @inlined
-def _up(arc, own, sisters):
+def _up(arc, forest, sisters):
     """The arc whose capacity the head of ``arc`` needs to have the tail for its parent."""
-    return sisters[arc] if own else arc
+    return sisters[arc] if forest else arc
 
 
 @compiled
@@ -93,29 +93,34 @@ def _plant(flow, work):
     for v in range(side.shape[0]):
         side[v], at[v] = -1, -1
         if excess[v] != 0.0 and not closed[v]:
-            own = 0 if excess[v] > 0.0 else 1
-            side[v], distance[v], parent[v], at[v] = own, 0, _ROOT, own
-            fringe[0][own, count[own]] = v
-            count[own] += 1
+            forest = 0 if excess[v] > 0.0 else 1
+            side[v], distance[v], parent[v], at[v] = forest, 0, _ROOT, forest
+            fringe[0][forest, count[forest]] = v
+            count[forest] += 1
 
 
 @compiled
-def _grow(v, own, graph, flow, work):
+def _grow(v, forest, graph, flow, work):
     """Add the neighbours of ``v`` to its tree, and send flow to those of the other side; false if it is unlimited."""
     offsets, sisters, heads, _ = graph
     _, residual, closed = flow
     (side, distance, parent), fringe, _, _ = work
-    level = fringe[2][own] - 1
+    level = fringe[2][forest] - 1
     for arc in range(offsets[v], offsets[v + 1]):
         other = heads[arc]
-        while side[v] == own and distance[v] == level and residual[_up(arc, own, sisters)] > 0.0 and not closed[other]:
-            if side[other] == own:
+        while (
+            side[v] == forest
+            and distance[v] == level
+            and residual[_up(arc, forest, sisters)] > 0.0
+            and not closed[other]
+        ):
+            if side[other] == forest:
                 break
             if side[other] < 0:
-                side[other], distance[other], parent[other] = own, level + 1, sisters[arc]
-                _list(other, own, level + 1, fringe)
+                side[other], distance[other], parent[other] = forest, level + 1, sisters[arc]
+                _list(other, forest, level + 1, fringe)
                 break
-            if not _augment(_up(arc, own, sisters), graph, flow, work):
+            if not _augment(_up(arc, forest, sisters), graph, flow, work):
                 return False
     return True
 
@@ -127,20 +132,20 @@ def _augment(bridge, graph, flow, work):
     excess, residual, _ = flow
     parent, orphans = work[0][2], work[3][0]
     amount = residual[bridge]
-    for own in range(2):
-        v = heads[bridge if own else sisters[bridge]]
+    for forest in range(2):
+        v = heads[bridge if forest else sisters[bridge]]
         while parent[v] != _ROOT:
-            amount = min(amount, residual[_down(parent[v], own, sisters)])
+            amount = min(amount, residual[_down(parent[v], forest, sisters)])
             v = heads[parent[v]]
         amount = min(amount, abs(excess[v]))
     if amount == np.inf:
         return False
     residual[bridge] -= amount
     residual[sisters[bridge]] += amount
-    for own in range(2):
-        v, first = heads[bridge if own else sisters[bridge]], orphans.shape[0]
+    for forest in range(2):
+        v, first = heads[bridge if forest else sisters[bridge]], orphans.shape[0]
         while parent[v] != _ROOT:
-            arc, above = _down(parent[v], own, sisters), heads[parent[v]]
+            arc, above = _down(parent[v], forest, sisters), heads[parent[v]]
             residual[arc] -= amount
             residual[sisters[arc]] += amount
             if residual[arc] == 0.0:
@@ -148,18 +153,18 @@ def _augment(bridge, graph, flow, work):
                 first -= 1
                 orphans[first] = v
             v = above
-        excess[v] -= amount if own == 0 else -amount
+        excess[v] -= amount if forest == 0 else -amount
         if excess[v] == 0.0:
             parent[v] = _NO_PARENT
             first -= 1
             orphans[first] = v
         if first < orphans.shape[0]:
-            _adopt(_lose(first, own, graph, flow, work), own, graph, flow, work)
+            _adopt(_lose(first, forest, graph, flow, work), forest, graph, flow, work)
     return True
 
 
 @compiled
-def _lose(first, own, graph, flow, work):
+def _lose(first, forest, graph, flow, work):
     """Find the nodes that have no path of the same length any more, by distance; returns how many there are.
 
     ``orphans`` from ``first`` on have lost their parents, those of the least distance first. An orphan that has another
@@ -181,9 +186,9 @@ def _lose(first, own, graph, flow, work):
             other = heads[arc]
             if (
                 distance[other] == distance[v] - 1
-                and side[other] == own
+                and side[other] == forest
                 and parent[other] != _NO_PARENT
-                and residual[_down(arc, own, sisters)] > 0.0
+                and residual[_down(arc, forest, sisters)] > 0.0
             ):
                 parent[v] = arc
                 break
@@ -193,7 +198,7 @@ def _lose(first, own, graph, flow, work):
         count += 1
         for arc in range(offsets[v], offsets[v + 1]):
             child = heads[arc]
-            if side[child] == own and parent[child] == sisters[arc]:
+            if side[child] == forest and parent[child] == sisters[arc]:
                 parent[child] = _NO_PARENT
                 children[born] = child
                 born += 1
@@ -201,7 +206,7 @@ def _lose(first, own, graph, flow, work):
 
 
 @compiled
-def _adopt(count, own, graph, flow, work):
+def _adopt(count, forest, graph, flow, work):
     """New parents and distances for the first ``count`` nodes that are lost; those too far away leave their side.
 
     Neighbours that are not lost offer distances, and those who take one make offers to others, by distance.
@@ -209,7 +214,7 @@ def _adopt(count, own, graph, flow, work):
     offsets, sisters, heads, _ = graph
     residual = flow[1]
     (side, distance, parent), fringe, _, (_, lost, later, (offer, first, following)) = work
-    limit = fringe[2][own]
+    limit = fringe[2][forest]
     least = limit + 1
     for i in range(count):
         v = lost[i]
@@ -218,9 +223,9 @@ def _adopt(count, own, graph, flow, work):
             other = heads[arc]
             if (
                 distance[other] < nearest
-                and side[other] == own
+                and side[other] == forest
                 and parent[other] != _NO_PARENT
-                and residual[_down(arc, own, sisters)] > 0.0
+                and residual[_down(arc, forest, sisters)] > 0.0
             ):
                 nearest, offer[v] = distance[other], arc
         distance[v] = nearest + 1
@@ -243,15 +248,15 @@ def _adopt(count, own, graph, flow, work):
             if parent[node] != _NO_PARENT or distance[node] != length:
                 continue
             parent[node] = offer[node]
-            _list(node, own, length, fringe)
+            _list(node, forest, length, fringe)
             for arc in range(offsets[node], offsets[node + 1]):
                 other = heads[arc]
                 if (
-                    side[other] == own
+                    side[other] == forest
                     and parent[other] == _NO_PARENT
                     and length + 1 < distance[other]
                     and length < limit
-                    and residual[_up(arc, own, sisters)] > 0.0
+                    and residual[_up(arc, forest, sisters)] > 0.0
                 ):
                     distance[other], offer[other] = length + 1, sisters[arc]
                     later[made] = other
@@ -262,20 +267,20 @@ def _adopt(count, own, graph, flow, work):
 
 
 @compiled
-def _close(graph, flow, queue):
+def _close(graph, flow, reached):
     """Close the nodes that can be reached from those of positive excess."""
     offsets, _, heads, _ = graph
     excess, residual, closed = flow
-    reached, i = 0, 0
+    count, i = 0, 0
     for v in range(excess.shape[0]):
         if excess[v] > 0.0 and not closed[v]:
-            closed[v], queue[reached] = True, v
-            reached += 1
-    while i < reached:
-        v = queue[i]
+            closed[v], reached[count] = True, v
+            count += 1
+    while i < count:
+        v = reached[i]
         i += 1
         for arc in range(offsets[v], offsets[v + 1]):
             other = heads[arc]
             if residual[arc] > 0.0 and not closed[other]:
-                closed[other], queue[reached] = True, other
-                reached += 1
+                closed[other], reached[count] = True, other
+                count += 1
