@@ -6,12 +6,13 @@ Needs OpenCV with its contributed modules: ``pip install structsmooth[images]``.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.tasks.images import cv2
-from structsmooth.tasks.segmentation.superpixels import Image, Superpixels, Vocabulary
+from structsmooth.tasks.segmentation.superpixels import Image, Superpixels, Vocabulary, normalized, summed
 
 Floats = NDArray[np.float64]
 
@@ -58,25 +59,35 @@ def merge(parts: Superpixels, means: Floats, count: int) -> NDArray[np.int64]:
     The two neighbours are merged whose union adds the least to the squared distances from the means (Ward 1963), so
     that groups are connected.
     """
-    sizes, means = parts.sizes.astype(np.float64), means.copy()
-    groups = np.arange(len(sizes))
-    touching = parts.touching()
+    sizes, means, groups = parts.sizes.astype(np.float64), means.copy(), np.arange(len(parts.sizes))
+    neighbours: list[set[int]] = [set() for _ in groups]
+    changes = [0] * len(groups)
 
-    def increases(a: int) -> Floats:
-        distances = ((means - means[a]) ** 2).sum(1)
-        return np.where(touching[a], distances * sizes * sizes[a] / (sizes + sizes[a]), np.inf)
+    def union(a: int, b: int) -> tuple[float, int, int, int, int]:
+        """What the union of two groups adds, and how often they had changed."""
+        added = ((means[a] - means[b]) ** 2).sum() * sizes[a] * sizes[b] / (sizes[a] + sizes[b])
+        return added, a, b, changes[a], changes[b]
 
-    costs = np.stack([increases(a) for a in range(len(sizes))])
-    for _ in range(len(sizes) - count):
-        a, b = divmod(int(costs.argmin()), len(sizes))
+    for a, b in parts.edges.tolist():
+        neighbours[a].add(b)
+        neighbours[b].add(a)
+    heap = [union(a, b) for a, b in parts.edges.tolist()]
+    heapify(heap)
+    merges = 0
+    while merges < len(groups) - count:
+        _, a, b, *then = heappop(heap)
+        if then != [changes[a], changes[b]]:
+            continue
+        merges += 1
         means[a] = (sizes[a] * means[a] + sizes[b] * means[b]) / (sizes[a] + sizes[b])
         sizes[a] += sizes[b]
         groups[groups == b] = a
-        touching[a] |= touching[b]
-        touching[:, a] = touching[a]
-        touching[b] = touching[:, b] = touching[a, a] = False
-        costs[b] = costs[:, b] = np.inf
-        costs[a] = costs[:, a] = increases(a)
+        changes[a], changes[b] = changes[a] + 1, -1
+        neighbours[a] = (neighbours[a] | neighbours[b]) - {a, b}
+        for other in neighbours[b] - {a}:
+            neighbours[other] = neighbours[other] - {b} | {a}
+        for other in neighbours[a]:
+            heappush(heap, union(min(a, other), max(a, other)))
     return np.asarray(np.unique(groups, return_inverse=True)[1])
 
 
@@ -89,12 +100,20 @@ def describe(image: Image, regions: Regions, vocabulary: Vocabulary) -> tuple[ND
     """
     fine, coarse = regions.fine, regions.coarse
     histograms, moments = vocabulary.histograms(image, fine), _moments(image, fine)
-    inside = np.eye(len(coarse.sizes))[:, regions.parents]  # [M, N]
-    around = [np.eye(len(fine.sizes)), np.eye(len(fine.sizes)) + fine.touching(), inside.T @ inside]
-    around_coarse = [inside, inside + coarse.touching() @ inside]
+    parts = np.stack([regions.parents, np.arange(len(fine.sizes))], 1)
+    parts = parts[np.argsort(regions.parents, kind="stable")]
+    (_, beside, _), (_, beside_coarse, _) = fine.neighbourhoods(), coarse.neighbourhoods()
+    merged = [summed(parts, counts) for counts in histograms]
+    around = [
+        *histograms,
+        *(summed(beside, counts) for counts in histograms),
+        *(counts[regions.parents] for counts in merged),
+    ]
+    around_coarse = [*merged, *(summed(beside_coarse, counts) for counts in merged)]
+    image_counts = [counts.sum(0, keepdims=True) for counts in histograms]
     return (
-        _features(around, histograms, moments / fine.sizes[:, None]),
-        _features(around_coarse, histograms, inside @ moments / coarse.sizes[:, None]),
+        _features([*around, *image_counts], moments / fine.sizes[:, None]),
+        _features([*around_coarse, *image_counts], summed(parts, moments) / coarse.sizes[:, None]),
     )
 
 
@@ -112,13 +131,9 @@ def _sums(parts: Superpixels, pixels: Floats) -> Floats:
     return np.stack([np.bincount(flat, values, count) for values in pixels.T], 1)
 
 
-def _features(members: Sequence[Floats], histograms: Sequence[Floats], moments: Floats) -> NDArray[np.float32]:
-    """Features of superpixels with these members [N, fine ones] of their surroundings, and mean moments [N, 8]."""
-    columns = [
-        np.sqrt(counts / np.maximum(counts.sum(1, keepdims=True), 1))
-        for surroundings in (*members, np.ones_like(members[0]))
-        for counts in (surroundings @ histogram for histogram in histograms)
-    ]
+def _features(histograms: Sequence[Floats], moments: Floats) -> NDArray[np.float32]:
+    """Features of superpixels with these counts, [N, K] or the same [1, K] for all, and mean moments [N, 8]."""
+    columns = [np.broadcast_to(np.sqrt(normalized(counts)), (len(moments), counts.shape[1])) for counts in histograms]
     mean, square, (row, column) = moments[:, :3], moments[:, 3:6], moments[:, 6:].T
     deviation = np.sqrt(np.maximum(square - mean**2, 0))
     columns += [mean, _SPREAD * deviation, _places(row, _ROWS), _places(np.abs(2 * column - 1), _COLUMNS)]

@@ -74,13 +74,6 @@ class Superpixels:
         cells = self.labels[rows, columns] * size + words
         return np.bincount(cells, minlength=len(self.sizes) * size).reshape(-1, size).astype(np.float64)
 
-    def touching(self) -> NDArray[np.bool_]:
-        """Whether two superpixels touch: [N, N]."""
-        touching = np.zeros((len(self.sizes), len(self.sizes)), np.bool_)
-        a, b = self.edges.T
-        touching[a, b] = touching[b, a] = True
-        return touching
-
     def neighbourhoods(self) -> list[NDArray[np.int64]]:
         """Pairs of superpixels, sorted, of which the second is in the neighbourhood of order 0, 1 and 2 of the first.
 
@@ -178,9 +171,8 @@ class Vocabulary:
         unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
         a, b = parts.edges.T
         for members in parts.neighbourhoods():
-            begins = np.flatnonzero(np.diff(members[:, 0], prepend=-1))
             for counts, compared in ((colour, True), (texture, True), (place, False)):
-                histogram = _normalized(np.add.reduceat(counts[members[:, 1]], begins))
+                histogram = normalized(summed(members, counts))
                 unary.append(np.sqrt(histogram))
                 if compared:
                     similar.append(np.exp(-SCALES * _chi_square(histogram[a], histogram[b])[:, None]))
@@ -239,7 +231,13 @@ def _nearest(points: Image, centres: Image) -> NDArray[np.int64]:
     return np.asarray((points.astype(np.float32) @ (-2 * c.T) + (c * c).sum(1)).argmin(1))
 
 
-def _normalized(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def summed(members: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums of values [N, K] over the second numbers of sorted pairs [M, 2] with the same first one."""
+    begins = np.flatnonzero(np.diff(members[:, 0], prepend=-1))
+    return np.asarray(np.add.reduceat(values[members[:, 1]], begins))
+
+
+def normalized(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rows that sum to one, or stay zero."""
     return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
 

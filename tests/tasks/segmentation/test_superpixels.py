@@ -26,7 +26,6 @@ def test_borders_by_hand() -> None:
     assert parts.edges.tolist() == [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
     assert parts.borders.tolist() == [1, 2, 1, 3, 2]
     assert parts.counts(LABELS >= 2).tolist() == [0, 0, 4, 2]
-    assert parts.touching().tolist() == [[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [1, 0, 1, 0]]
     nearest, first, second = (members.tolist() for members in parts.neighbourhoods())
     assert nearest == [[a, a] for a in range(4)]
     assert first == [[a, b] for a in range(4) for b in range(4) if {a, b} != {1, 3}]
