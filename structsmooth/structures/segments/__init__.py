@@ -1,19 +1,21 @@
 """Segmentations of sequences: semi-Markov models, with scores for positions, durations and neighbouring segments."""
 
-from typing import Any
+from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import checks
-from structsmooth.structures.base import PartCosts, widened
+from structsmooth.structures.base import PartCosts, check_k, widened
 from structsmooth.structures.chain.compaction import check_ends, with_ends
 from structsmooth.structures.chain.reference import check_lengths, length_mask
-from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.operators import with_gradients_of_scores
+from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.programs.scanned import Sums
 from structsmooth.structures.scans import Tensors, scan
+from structsmooth.structures.segments import operators
+from structsmooth.structures.segments.program import scores_of_segments, segmentations
 
 
 class SemiMarkov(DynamicProgram):
@@ -138,21 +140,66 @@ class SemiMarkov(DynamicProgram):
 
     def program_scores(self) -> Tensor:
         """Scores of all segments, [B, T K S], and of transitions."""
+        unary, pairs, durations, segments, _ = self._arrays()
+        listed = scores_of_segments(unary, durations, segments)
+        return torch.cat([listed.flatten(1), pairs.flatten(1).expand(listed.shape[0], -1)], 1)
+
+    def _arrays(self) -> tuple[Tensor, ...]:
+        """Scores and lengths as :mod:`.operators` take them."""
         scores = self._masked()
-        batch, steps, states = self.unary.shape
-        longest = self.durations.shape[-2]
-        # Sums over windows, not differences of prefix sums, which would lose digits and give NaN for -inf.
-        t, k = torch.arange(steps, device=self.lengths.device), torch.arange(longest, device=self.lengths.device)
-        ends = (t[:, None] + k).flatten()
-        padded = pad(scores["unary"], (0, 0, 0, longest - 1))
-        segments = padded.index_select(1, ends).view(batch, steps, longest, states).cumsum(2)
-        durations = scores["durations"]
-        segments = segments + (durations if durations.dim() == 2 else durations.unsqueeze(1))
-        if self.segments is not None:
-            segments = segments + scores["segments"]
-        transition = scores["transition"]
-        pairs = transition.flatten().expand(batch, -1) if transition.dim() == 2 else transition.flatten(1)
-        return torch.cat([segments.flatten(1), pairs], 1)
+        unary, transition, durations = scores["unary"], scores["transition"], scores["durations"]
+        pairs = transition if transition.dim() == 4 else transition.unsqueeze(-3)
+        return (
+            unary,
+            pairs if pairs.dim() == 4 else pairs.unsqueeze(0),
+            durations if durations.dim() == 3 else durations.unsqueeze(0),
+            scores.get("segments", unary.new_zeros(unary.shape[0], 0, 0, 0)),
+            self.lengths,
+        )
+
+    def score(self, y: Tensor) -> Tensor:
+        """Scores of outputs ``y``: [B], differentiable."""
+        return self._score(self.checked_labels(y), *self._arrays()[:4])
+
+    def _score(self, y: Tensor, unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor) -> Tensor:
+        starts, labels, lasting = self._starts(y), self.as_classes(y)[0], self._durations_at(y) - 1
+        example = torch.arange(y.shape[0], device=y.device).unsqueeze(1)
+        t, state = torch.arange(y.shape[1], device=y.device), y.clamp_min(0)
+        lasting = torch.where(starts, lasting, 0)
+        each = durations[example if durations.shape[0] > 1 else 0, lasting, state]
+        if segments.shape[1]:
+            each = each + segments[example, t, lasting, state]
+        first, boundary = example if pairs.shape[0] > 1 else 0, t[:-1] if self.transition.dim() == 4 else 0
+        between = pairs[first, boundary, labels[:, :-1], state[:, 1:]]
+        of_labels = torch.where(self.mask, unary.gather(2, labels.unsqueeze(2)).squeeze(2), 0.0)
+        neighbours = torch.where(starts[:, 1:], between, 0.0)
+        total: Tensor = of_labels.sum(1) + torch.where(starts, each, 0.0).sum(1) + neighbours.sum(1)
+        return total
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Top-K oracle, as for all programs; the best output takes memory for labels at positions alone."""
+        if check_k(k) > 1 or not self.is_compiled:
+            return super().topk(k)
+        arrays = self._arrays()
+        values, y = operators.best(*arrays)
+        values = with_gradients_of_scores(values, lambda *scores: self._score(y, *scores), *arrays[:4])
+        return values.unsqueeze(1), y.unsqueeze(1)
+
+    def logsumexp(self) -> Tensor:
+        """Log-partition function [B]; twice differentiable."""
+        return cast(Tensor, operators.log_partition(*self._arrays())[0]) if self.is_compiled else super().logsumexp()
+
+    def marginals(self) -> tuple[Tensor, ...]:
+        """Probabilities of labels at positions, and expected numbers of transitions and durations, as :meth:`parts`."""
+        if not self.is_compiled:
+            return super().marginals()
+        arrays = self._arrays()
+        sums = (found.detach() for found in operators.log_partition(*arrays))
+        parts: tuple[Tensor, ...] = operators.marginals(*arrays, *sums)
+        nodes, pairs, durations, segments = parts
+        if self.transition.dim() < 4:
+            pairs = pairs.squeeze(1)
+        return (nodes, pairs, durations, segments)[: len(self.potential_names)]
 
     def sweep(self, sums: Sums, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The sum [B] over all segmentations, and its derivatives by the scores [B, P], by a scan over positions."""
@@ -273,8 +320,8 @@ class SemiMarkov(DynamicProgram):
     def _with_segments(self) -> "SemiMarkov":
         """The structure with scores of segments of 0 where it has none, for costs to be added to."""
         zeros = self.unary.new_zeros(1, 1, 1, 1).expand(*self.unary.shape[:2], *self.durations.shape[-2:])
-        names = (*self.potential_names, "segments")
-        return self._changed({"segments": zeros, "potential_names": names})
+        scores = *self.potentials, zeros
+        return SemiMarkov(*scores, self.lengths, validate_args=self.validate_args, backend=self.backend)
 
     def outputs(self, used: Tensor) -> Tensor:
         """Labels where segments start, -1 where they go on and 0 at padding."""
@@ -311,33 +358,3 @@ def _by_start(segments: Tensor) -> Tensor:
     steps, longest = segments.shape[1:3]
     padded = pad(segments, (0, 0, 0, 0, 0, longest - 1))
     return torch.stack([padded[:, k:, k][:, :steps] for k in range(longest)], 2)
-
-
-@cached_program
-def segmentations(steps: int, longest: int, states: int, per_boundary: bool) -> Program:
-    """Scores of segments (start, duration, label), then of transitions (boundary, if each has its own, label, label).
-
-    A node says that a segment of label s begins at t, or that one ends there; the former takes the transitions, so that
-    there are T S (S + K) edges and not T K S². Roots are the ends of the lengths from 0 to T.
-    """
-    segments, boundaries = steps * states * longest, steps - 1 if per_boundary else 1
-    builder = ProgramBuilder(scores=segments + boundaries * states**2)
-    block = 2 * states + 1
-
-    def ends(t: Any, s: Any) -> Any:
-        return states + (t - 1) * block + s
-
-    def begins(t: Any, s: Any) -> Any:
-        return ends(t, s) + np.where(t > 0, states + 1, block - states)
-
-    t, s, k = np.ogrid[1 : steps + 1, :states, 1 : longest + 1]
-    builder.add(head=np.arange(states))
-    start = np.maximum(t - k, 0)
-    builder.add(ends(t, s), begins(start, s), index=(start * longest + k - 1) * states + s, where=k <= t)
-    t, s, a = np.ogrid[1 : steps + 1, :states, :states]
-    pairs = segments + (t - 1) * per_boundary * states**2 + a * states + s
-    builder.add(begins(t, s), ends(t, a), index=pairs, where=t < steps)
-    t, s = np.ogrid[1 : steps + 1, :states]
-    final = ends(t, states)
-    builder.add(final, ends(t, s))
-    return builder.build(np.append(0, final))

@@ -1,0 +1,99 @@
+"""Oracles of segmentations as torch operators over compiled loops (CPU), in memory for labels at positions.
+
+Scores: unary [B, T, S]; of pairs of labels at boundaries, [B or 1, T - 1 or 1, S, S]; of durations, [B or 1, K, S]; and
+of segments, [B, T, K, S] or [B, 0, 0, 0]. All are zero where they do not matter.
+"""
+
+from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
+
+import torch
+from torch import Tensor
+
+from structsmooth.structures.operators import cpu_loop, save_inputs
+from structsmooth.structures.programs import operators as programs
+from structsmooth.structures.segments.program import scores_of_segments, segmentations
+
+
+def _operations(count: int) -> Any:
+    """Of a number of passes over all segments."""
+    return lambda unary, pairs, durations, *_: count * unary.numel() * (durations.shape[1] + pairs.shape[3])
+
+
+def _inputs(*arguments: Any) -> tuple[Any, ...]:
+    """What loops read, after checks of what could lead them out of bounds."""
+    unary, lengths = arguments[0], arguments[4]
+    if lengths.numel() and not 0 <= int(lengths.min()) <= int(lengths.max()) <= unary.shape[1]:
+        raise ValueError(f"lengths must be from 0 to T = {unary.shape[1]}, got {lengths.tolist()}")
+    return arguments
+
+
+@cpu_loop("segments_best", "segments.compiled:batch_best", _operations(2), inputs=_inputs)
+def best(unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Largest scores [B], and outputs [B, T] that have them, 0 where there are none."""
+    return unary.new_empty(unary.shape[0]), lengths.new_empty(unary.shape[:2], dtype=torch.int64)
+
+
+def _log_partition_backward(ctx: Any, grad: Tensor, *_: Tensor) -> list[Tensor]:
+    found = marginals(*ctx.saved_tensors)
+    scores = ctx.saved_tensors[:4]
+    pairs = zip(found, scores, strict=True)
+    return [(grad.view(-1, *[1] * (m.dim() - 1)) * m).sum_to_size(p.shape) for m, p in pairs]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    save_inputs(ctx, (*inputs, *output), output)
+
+
+@cpu_loop(
+    "segments_log_partition",
+    "segments.compiled:batch_log_partition",
+    _operations(10),
+    _log_partition_backward,
+    _save,
+    inputs=_inputs,
+)
+def log_partition(
+    unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], and log-sums [B, T, S] before and up to the end of segments, for the way back."""
+    return unary.new_empty(unary.shape[0]), unary.new_zeros(unary.shape), unary.new_zeros(unary.shape)
+
+
+def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
+    """By the general program, which holds all segments."""
+    scores, lengths = ctx.saved_tensors[:4], ctx.saved_tensors[4]
+    (_, steps, states), (longest, boundaries) = scores[0].shape, (scores[2].shape[1], scores[1].shape[1])
+    program = segmentations(steps, longest, states, boundaries > 1)
+
+    def listed(unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor) -> Tensor:
+        of_pairs = pairs.flatten(1).expand(unary.shape[0], -1)
+        return torch.cat([scores_of_segments(unary, durations, segments).flatten(1), of_pairs], 1)
+
+    def weighted(*scores: Tensor) -> Tensor:
+        return (listed(*weights) * programs.probabilities(listed(*scores), lengths, program.handle)).sum()
+
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1, 2, 3))(*scores)
+    return gradients
+
+
+@cpu_loop(
+    "segments_marginals", "segments.compiled:batch_marginals", _operations(20), _marginals_backward, inputs=_inputs
+)
+def marginals(
+    unary: Tensor,
+    pairs: Tensor,
+    durations: Tensor,
+    segments: Tensor,
+    lengths: Tensor,
+    log_z: Tensor,
+    begun: Tensor,
+    ended: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Probabilities of labels, pairs, durations and segments of each example, given what :func:`log_partition` says."""
+    batch = unary.shape[0]
+    return (
+        unary.new_zeros(unary.shape),
+        pairs.new_zeros(batch, *pairs.shape[1:]),
+        durations.new_zeros(batch, *durations.shape[1:]),
+        segments.new_zeros(segments.shape),
+    )
