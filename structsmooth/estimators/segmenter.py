@@ -1,17 +1,17 @@
 """Two classes of the nodes of graphs, or of the pixels of images, in the form of scikit-learn."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
+from sklearn.utils import check_array, compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from structsmooth.costs import Hamming
+from structsmooth.costs import WeightedHamming
 from structsmooth.estimators.base import SolvedEstimator
 from structsmooth.estimators.matrices import as_tensor, check_columns, require_columns
 from structsmooth.estimators.outputs import Outputs
@@ -35,6 +35,8 @@ class GraphSegmenter(SolvedEstimator):
     and the objective is the mean loss plus (λ/2)‖(w, b, u)‖². Inference is by graph cuts, and exact.
 
     Args:
+        class_weight: what a wrong node of each class costs; ``"balanced"`` for costs in inverse proportion to the
+            numbers of nodes, where an object is small. 1 if not given.
         lam: λ, a number or ``"c/n"``.
         solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance. It
             must keep bounds on weights, as :class:`~structsmooth.BCFW` does.
@@ -62,6 +64,7 @@ class GraphSegmenter(SolvedEstimator):
         Anguelov et al. (2005), "Discriminative Learning of Markov Random Fields for Segmentation of 3D Scan Data".
     """
 
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
     lam: float | str = "10/n"
 
     def fit(self, X: Sequence[Any], y: Sequence[ArrayLike], sample_weight: ArrayLike | None = None) -> "GraphSegmenter":
@@ -134,8 +137,9 @@ class GraphSegmenter(SolvedEstimator):
         kept, weights = SampleWeights.of(sample_weight, len(graphs))
         states = [torch.from_numpy(np.searchsorted(self.classes_, y)) for y in labels]
         module, data = SuperpixelScore(*self._sizes), [(graphs[i].inputs, states[i]) for i in kept]
-        bounds = module.bounds()
-        return LinearModuleProblem(module, data, Hamming(), bounds=bounds, chunk_size=1), weights
+        bounds, nodes = module.bounds(), np.concatenate([labels[i] for i in kept])
+        cost = WeightedHamming(tuple(compute_class_weight(self.class_weight, classes=self.classes_, y=nodes)))
+        return LinearModuleProblem(module, data, cost, bounds=bounds, chunk_size=1), weights
 
     def _structures(self, X: Sequence[Any]) -> Iterator[tuple[BinaryGraph, tuple[int, ...]]]:
         """The scores of each graph, and the shape of its labels."""

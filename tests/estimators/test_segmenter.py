@@ -47,6 +47,22 @@ def test_training_ends_at_a_certified_gap(fitted: GraphSegmenter) -> None:
     assert fitted.coef_.shape == fitted.edge_coef_.shape == (2,)
 
 
+@pytest.mark.parametrize(("class_weight", "costs"), [({1: 3.0}, (1.0, 3.0)), ("balanced", (0.75, 1.5))])
+def test_class_weights_are_costs_of_wrong_nodes(class_weight: Any, costs: tuple[float, float]) -> None:
+    graphs, y = GRAPHS[:3], Y[:3]  # eight nodes of class 0, four of class 1
+    segmenter = GraphSegmenter(class_weight=class_weight, lam=0.1, tol=1e-3).fit(graphs, y)
+    labellings = np.array(list(product([0, 1], repeat=4)))
+    agree = (labellings[:, EDGES[:, 0]] == labellings[:, EDGES[:, 1]]).astype(float)
+    w = np.concatenate([segmenter.coef_, [segmenter.intercept_], segmenter.edge_coef_])
+    losses = []
+    for (features, _, rewards), right in zip(graphs, y, strict=True):
+        node_scores = features @ segmenter.coef_ + segmenter.intercept_
+        scores = (2 * labellings - 1) @ node_scores + agree @ (rewards @ segmenter.edge_coef_)
+        augmented = scores + (labellings != right) @ np.take(costs, right)
+        losses.append(augmented.max() - scores[(labellings == right).all(1)][0])
+    assert segmenter.objective_ == pytest.approx(np.mean(losses) + 0.05 * w @ w)
+
+
 def test_score_is_the_share_of_right_nodes(fitted: GraphSegmenter) -> None:
     right = [(own == found).mean() for own, found in zip(Y, fitted.predict(GRAPHS), strict=True)]
     assert fitted.score(GRAPHS, Y) == pytest.approx(np.mean(right))
