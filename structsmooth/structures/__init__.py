@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Table,
     )
     from structsmooth.structures.graph_cut import BinaryGraph
+    from structsmooth.structures.hidden_markov import HiddenMarkov
     from structsmooth.structures.matching import Matching
     from structsmooth.structures.matching.assignment import linear_sum_assignment
     from structsmooth.structures.oracle_space import OracleSpace, from_oracle
@@ -61,6 +62,7 @@ __all__ = [
     "DynamicProgram",
     "Factor",
     "FactorGraph",
+    "HiddenMarkov",
     "LinearChain",
     "LocalPolytope",
     "Matching",
