@@ -118,11 +118,16 @@ class GaussianEmissions(Emissions):
 
     @torch.no_grad()
     def set_covariances(self, covariances: Tensor) -> None:
-        """Set variances [S, F], or positive definite covariances [S, F, F]."""
+        """Set variances [S, F], or covariances [S, F, F]; raises ``ValueError`` if they are not positive (definite)."""
         if self.covariance == "diag":
-            self.scale.copy_(covariances.log() / 2)
+            factors, wrong = covariances.sqrt(), covariances <= 0
         else:
-            factors = torch.linalg.cholesky(covariances)
+            factors, wrong = torch.linalg.cholesky_ex(covariances)
+        if bool((wrong != 0).any() | factors.isnan().any()):
+            raise ValueError("covariances must be positive, and positive definite if they are full")
+        if self.covariance == "diag":
+            self.scale.copy_(factors.log())
+        else:
             self.scale.copy_(factors.tril(-1) + factors.diagonal(dim1=1, dim2=2).log().diag_embed())
 
     def forward(self, x: Tensor) -> Tensor:

@@ -204,6 +204,14 @@ class LinearChain(Structure):
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
         return self._spread(*self._oracles.marginals(*self._arguments()))
 
+    def class_marginals(self) -> Tensor:
+        """Marginals of labels [B, T, S] alone: those of pairs take S times the memory, unless they are summed."""
+        if not self._compiled:
+            return super().class_marginals()
+        unary, transition, lengths = self._arguments()
+        _, nodes, _ = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)
+        return nodes if self._order is None else spread_nodes(nodes, self._order, self.mask)
+
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
         values = cast(Tensor, self._oracles.max_marginals(*self._arguments()))
