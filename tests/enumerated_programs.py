@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 
 import torch
 from enumeration import FORMS, Enumeration, all_labelings, random_scores
@@ -464,3 +464,90 @@ class EnumeratedSubsets(Counted):
 
     def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         yield from ((0, (v, taken)) for v, taken in enumerate(y[: self.lengths[b]]))
+
+
+# Unary scores, transitions, scores of arcs and of final states, lengths.
+Acceptances = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def threes(states: int) -> Tensor:
+    """An automaton that counts labels 1 up to three, and then from 0; after the first, it refuses the last label."""
+    table = torch.arange(3).unsqueeze(1).repeat(1, states)
+    if states > 1:
+        table[:, 1] = torch.tensor([1, 2, 0])
+        table[1, -1] = -1 if states > 2 else 2
+    return table
+
+
+def random_acceptances(
+    batch: int,
+    steps: int,
+    states: int,
+    form: str = FORMS[0],
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Acceptances:
+    """Chains and scores of :func:`threes`."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    shape = {"[S, S]": (), "[B, S, S]": (batch,), "[B, T-1, S, S]": (batch, steps - 1)}[form]
+    own = shape[:1] if form == FORMS[1] else ()
+    ends = torch.randint(1, steps + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return (
+        scores(batch, steps, states),
+        scores(*shape, states, states),
+        scores(*own, 3, states),
+        scores(*own, 3),
+        ends,
+    )
+
+
+@st.composite
+def small_acceptances(draw: st.DrawFn, ties: bool | None = None, outputs: int = 300) -> Acceptances:
+    """At most 5 positions, 4 labels and about ``outputs`` outputs; some examples allow no output at all."""
+    sizes = [(t, s) for t, s in product(range(1, 6), range(1, 5)) if s**t <= outputs]
+    return random_acceptances(
+        draw(st.integers(5, 6)),  # never as many as labels
+        *draw(st.sampled_from(sizes)),
+        draw(st.sampled_from(FORMS)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.3])),
+    )
+
+
+class EnumeratedAcceptances(Counted):
+    """The queries of an ``Accepted`` with :func:`threes`."""
+
+    def __init__(self, unary: Tensor, transition: Tensor, arcs: Tensor, final: Tensor, lengths: Tensor) -> None:
+        batch, steps, states = unary.shape
+        self.lengths, self.after = lengths.tolist(), threes(states).tolist()
+        transition = transition.expand(batch, states, states) if transition.dim() == 2 else transition
+        tables = unary, transition, arcs.expand(batch, 3, states), final.expand(batch, 3)
+        outputs = []
+        for length in self.lengths:
+            y = all_labelings(length, states)
+            kept = [self.walk(own) is not None for own in y.tolist()]
+            outputs.append(torch.nn.functional.pad(y[torch.tensor(kept)], (0, steps - length)))
+        super().__init__(tables, outputs, torch.arange(steps) < lengths[:, None])
+
+    def walk(self, y: list[int]) -> list[int] | None:
+        """The states before each label and behind the last one; none if some label cannot be read."""
+        states = [0]
+        for label in y:
+            states.append(self.after[states[-1]][label])
+            if states[-1] < 0:
+                return None
+        return states
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        y = y[: self.lengths[b]]
+        states = self.walk(y)
+        assert states is not None
+        yield from ((0, (t, label)) for t, label in enumerate(y))
+        yield from ((2, (state, label)) for state, label in zip(states, y, strict=False))
+        yield 3, (states[-1],)
+        for t, pair in enumerate(pairwise(y)):
+            yield 1, pair if self.tables[1].dim() == 3 else (t, *pair)

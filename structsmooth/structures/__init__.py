@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
     from structsmooth.structures.candidates import BoxCandidates, Candidates
     from structsmooth.structures.chain import LinearChain
+    from structsmooth.structures.chain.accepted import Accepted
     from structsmooth.structures.constituents import Constituents
     from structsmooth.structures.deformable_tree import DeformableTree
     from structsmooth.structures.factor_graph import (
@@ -47,6 +48,7 @@ else:
     __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
+    "Accepted",
     "Alignment",
     "And",
     "AtLeastOne",
