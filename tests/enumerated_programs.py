@@ -551,3 +551,64 @@ class EnumeratedAcceptances(Counted):
         yield 3, (states[-1],)
         for t, pair in enumerate(pairwise(y)):
             yield 1, pair if self.tables[1].dim() == 3 else (t, *pair)
+
+
+RankStates = tuple[Tensor, Tensor, Tensor, Tensor]  # unary scores, both factors, lengths
+RANKS = 3
+
+
+def random_rank_states(
+    batch: int,
+    steps: int,
+    states: int,
+    form: str = FORMS[0],
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> RankStates:
+    """Chains with transitions of rank three."""
+    generator = torch.Generator().manual_seed(seed)
+    scores, own = random_scores(generator, ties, forbidden), (batch,) if form == FORMS[1] else ()
+    ends = torch.randint(1, steps + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    factors = scores(*own, states, RANKS), scores(*own, RANKS, states)
+    return scores(batch, steps, states), *factors, ends
+
+
+@st.composite
+def small_rank_states(draw: st.DrawFn, ties: bool | None = None, outputs: int = 300) -> RankStates:
+    """At most 4 positions, 4 labels and about ``outputs`` outputs; some examples allow no output at all.
+
+    Rank states at two boundaries between three equal labels may be exchanged: only shorter chains have no ties.
+    """
+    longest = 2 if ties is False else 4
+    sizes = [(t, s) for t in range(1, longest + 1) for s in range(1, 5) if s**t * RANKS ** (t - 1) <= outputs]
+    return random_rank_states(
+        draw(st.integers(5, 6)),  # never as many as labels
+        *draw(st.sampled_from(sizes)),
+        draw(st.sampled_from(FORMS[:2])),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.3])),
+    )
+
+
+class EnumeratedRankStates(Counted):
+    """The queries of a ``LowRankChain``."""
+
+    def __init__(self, unary: Tensor, left: Tensor, right: Tensor, lengths: Tensor) -> None:
+        batch, steps, states = unary.shape
+        self.lengths = lengths.tolist()
+        tables = unary, left.expand(batch, states, RANKS), right.expand(batch, RANKS, states)
+        outputs = []
+        for length in self.lengths:
+            choices = [range(RANKS if place % 2 else states) for place in range(2 * length - 1)]
+            y = torch.tensor(list(product(*choices))).view(-1, 2 * length - 1)
+            outputs.append(torch.nn.functional.pad(y, (0, 2 * (steps - length))))
+        super().__init__(tables, outputs, torch.arange(steps) < lengths[:, None])
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        y = y[: 2 * self.lengths[b] - 1]
+        yield from ((0, (t, label)) for t, label in enumerate(y[::2]))
+        yield from ((1, pair) for pair in zip(y[:-1:2], y[1::2], strict=True))
+        yield from ((2, pair) for pair in zip(y[1::2], y[2::2], strict=True))

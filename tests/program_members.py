@@ -14,6 +14,7 @@ from enumerated_programs import (
     EnumeratedDependencies,
     EnumeratedGridPaths,
     EnumeratedPaths,
+    EnumeratedRankStates,
     EnumeratedSegmentations,
     EnumeratedSpans,
     EnumeratedSubsets,
@@ -22,6 +23,7 @@ from enumerated_programs import (
     random_dependencies,
     random_grids,
     random_items,
+    random_rank_states,
     random_segmentations,
     random_spans,
     random_weights,
@@ -29,6 +31,7 @@ from enumerated_programs import (
     small_dependencies,
     small_grids,
     small_items,
+    small_rank_states,
     small_segmentations,
     small_spans,
     small_weights,
@@ -50,7 +53,7 @@ from structsmooth import (
 )
 from structsmooth.factors import Automaton
 from structsmooth.programs import PathGraph
-from structsmooth.structures import Accepted
+from structsmooth.structures import Accepted, LowRankChain
 
 BACKENDS = ("compiled", "torch")
 
@@ -299,6 +302,7 @@ def paths(backend: Any) -> Member:
     return Member(
         partial(paths_in, backend=backend),
         EnumeratedPaths,
+        EnumeratedRankStates,
         1,
         lambda size, **options: random_weights(*EDGES[size], **options),
         lambda ties, many=False: small_weights(ties=ties),
@@ -401,7 +405,41 @@ def acceptance(backend: Any) -> Member:
     )
 
 
+def rank_states(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [1, 6, 3, 5, 6]}.get(size)
+    return random_rank_states(*ACCEPTANCES[size], FORMS[0], lengths=lengths, **options)
+
+
+def rank_states_alone(
+    b: int, unary: Tensor, left: Tensor, right: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    n, row = int(lengths[b]), slice(b, b + 1)
+    factors = (scores if scores.dim() == 2 else scores[row] for scores in (left, right))
+    return (unary[row, :n], *factors, lengths[row]), (slice(n), ..., ...)
+
+
+def used_by_rank_states(unary: Tensor, left: Tensor, right: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    inside = torch.arange(unary.shape[1]) < lengths[:, None]
+    return inside[..., None], *(torch.ones(scores.shape, dtype=torch.bool) for scores in (left, right))
+
+
+def low_rank_chain(backend: Any) -> Member:
+    return Member(
+        partial(LowRankChain, backend=backend),
+        EnumeratedRankStates,
+        3,
+        rank_states,
+        lambda ties, many=False: small_rank_states(ties=ties, outputs=300 if many else 100),
+        lambda unary: unary.new_zeros(len(unary), 2 * unary.shape[1] - 1, dtype=torch.int64),
+        ordered=frozenset(),
+        used=used_by_rank_states,
+        alone=rank_states_alone,
+        examples=20,
+    )
+
+
 PROGRAMS = {
+    **{f"LowRankChain {backend}": low_rank_chain(backend) for backend in BACKENDS},
     **{f"Accepted {backend}": acceptance(backend) for backend in BACKENDS},
     **{f"SemiMarkov {backend}": semi_markov(backend) for backend in BACKENDS},
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from structsmooth.structures.graph_cut import BinaryGraph
     from structsmooth.structures.hidden_markov import HiddenMarkov
+    from structsmooth.structures.low_rank import LowRankChain
     from structsmooth.structures.matching import Matching
     from structsmooth.structures.matching.assignment import linear_sum_assignment
     from structsmooth.structures.oracle_space import OracleSpace, from_oracle
@@ -67,6 +68,7 @@ __all__ = [
     "HiddenMarkov",
     "LinearChain",
     "LocalPolytope",
+    "LowRankChain",
     "Matching",
     "Or",
     "OracleSpace",
