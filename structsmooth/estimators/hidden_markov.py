@@ -93,8 +93,12 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         """The log-likelihood, and the probabilities [n, S] of states given all observations of their sequence."""
         value, rows = 0.0, []
         for structure in self._structures(X, lengths):
-            value += float(structure.logsumexp().sum())
-            rows.append(structure.class_marginals()[structure.mask].numpy())
+            with torch.enable_grad():  # posteriors are the gradient, of the same pass
+                scores = structure.unary.requires_grad_()
+                total = structure.replace(scores, structure.transition).logsumexp().sum()
+                (posteriors,) = torch.autograd.grad(total, scores)
+            value += float(total.detach())
+            rows.append(posteriors[structure.mask].numpy())
         return value, np.concatenate(rows)
 
     def predict_proba(self, X: ArrayLike, lengths: ArrayLike | None = None) -> NDArray[np.float64]:
