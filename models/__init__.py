@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from structsmooth.models.bilstm import BiLSTMTagger
     from structsmooth.models.crf import CRF
     from structsmooth.models.heads import BiaffineParser, MatchingHead, SegmentHead, SpanHead, TaggingHead
+    from structsmooth.models.hidden_markov import HMM, CategoricalEmissions, GaussianEmissions
     from structsmooth.models.localization import (
         AlexNetConv4ELU,
         AlexNetConv4Linear,
@@ -22,6 +23,7 @@ else:
 
 __all__ = [
     "CRF",
+    "HMM",
     "AlexNetConv4",
     "AlexNetConv4ELU",
     "AlexNetConv4Linear",
@@ -31,6 +33,8 @@ __all__ = [
     "BoxELU",
     "BoxLinear",
     "BoxScore",
+    "CategoricalEmissions",
+    "GaussianEmissions",
     "MatchingHead",
     "SegmentHead",
     "SpanHead",

@@ -106,7 +106,7 @@ def chains(
     if mask is not None:
         transition = transition + mask.transition.to(weights)
         ends = ends + torch.stack([mask.start, mask.stop]).to(weights)
-    for indices in tracked(list(_batches(sequences.lengths.tolist())), "predicting"):
+    for indices in tracked(list(batches_of(sequences.lengths.tolist())), "predicting"):
         chain = linear_chain(sequences.select(torch.tensor(indices)), rows, transition, ends)
         if allowed is not None:
             kept = pad_sequence([allowed[i] for i in indices], batch_first=True, padding_value=True)
@@ -114,7 +114,7 @@ def chains(
         yield chain
 
 
-def _batches(lengths: Sequence[int]) -> Iterator[range]:
+def batches_of(lengths: Sequence[int]) -> Iterator[range]:
     """Ranges of consecutive sequences: as many as a batch may have, but at least one."""
     begin, longest = 0, 0
     for end, length in enumerate(lengths):

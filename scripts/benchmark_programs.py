@@ -7,6 +7,10 @@ of the process, which other work on the machine changes less than the time on th
 edge and example and, in brackets, how many times as long torch-struct takes. The floor is one pass over the indices of
 all edges. Semi-Markov models of torch-struct have tensors of T K S³ numbers for each example: it gets a single example,
 whose time is multiplied, and is left out where these numbers are too many (see --largest).
+
+Hidden Markov models of float64 are beside hmmlearn, which is optional, too (pip install hmmlearn): exp is the
+log-likelihood with posteriors, and max the best path. Brackets hold how many times as long hmmlearn takes with its
+implementations "scaling" and "log"; the largest relative difference of log-likelihoods follows.
 """
 
 import time
@@ -22,6 +26,7 @@ from torch import Tensor
 
 from scripts.harness import command, installed, option, sizes, timings
 from structsmooth import Constituents, ProjectiveTree, SemiMarkov
+from structsmooth.estimators import CategoricalHMM
 from structsmooth.programs import DynamicProgram
 
 _ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
@@ -120,10 +125,36 @@ def cell(case: Case, oracle: str, edges: int, module: Any, repeats: int) -> str:
     return f"{text} ({theirs / ours:.1f}x)"
 
 
+def hidden_markov(states: int, steps: int, repeats: int) -> list[str]:
+    """The row of one sequence of symbols, of the estimator here and of hmmlearn's, with the same parameters."""
+    random, hmmlearn = np.random.RandomState(0), installed("hmmlearn.hmm")
+    start, transition, emission = (
+        random.dirichlet(np.ones(n), m) for n, m in ((states, 1), (states, states), (20, states))
+    )
+    x = random.randint(0, 20, (steps, 1))
+    ours = CategoricalHMM(n_components=states)
+    models = [ours]
+    if hmmlearn is not None:
+        models += [hmmlearn.CategoricalHMM(states, implementation=name) for name in ("scaling", "log")]
+    for model in models:
+        model.startprob_, model.transmat_, model.emissionprob_ = start[0], transition, emission
+        model.n_features = 20
+    cells = []
+    for call in ("score_samples", "decode"):
+        mine, *theirs = (milliseconds(partial(getattr(model, call), x), repeats) for model in models)
+        others = ", ".join(f"{other / mine:.1f}x" for other in theirs) or "hmmlearn is not installed"
+        cells.append(f"{mine:.1f}, {1e6 * mine / steps / states**2:.1f} ns ({others})")
+    value, *values = (model.score(x) for model in models)
+    cells[0] += "".join(f", {max(abs(other / value - 1) for other in values):.0e}" for _ in values[:1])
+    return [f"hidden Markov, T = {steps}, S = {states}", str(steps * states**2), "-", *cells, "-"]
+
+
 @command(
     option("--batch", 32, "number of examples"),
     option("--words", [20, 40], "lengths of sentences", nargs="*"),
     option("--segments", ["50x8x9", "200x20x10"], "sizes TxKxS", type=sizes(3), nargs="*"),
+    option("--hidden-markov", [10, 100], "numbers of states", nargs="*"),
+    option("--steps", 100_000, "length of their sequence"),
     option("--repeats", 5, "calls of which the median is"),
     option("--largest", 1e6, "most numbers of torch-struct"),
     table=["structure", "edges", "floor", *_ORACLES],
@@ -137,6 +168,8 @@ def main(options: Namespace) -> Iterator[list[str]]:
         module = peer if case.numbers <= options.largest else None
         cells = [cell(case, oracle, edges, module, options.repeats) for oracle in _ORACLES]
         yield [case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells]
+    for states in options.hidden_markov:
+        yield hidden_markov(states, options.steps, options.repeats)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 
 import torch
 from enumeration import FORMS, Enumeration, all_labelings, random_scores
@@ -464,3 +464,151 @@ class EnumeratedSubsets(Counted):
 
     def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         yield from ((0, (v, taken)) for v, taken in enumerate(y[: self.lengths[b]]))
+
+
+# Unary scores, transitions, scores of arcs and of final states, lengths.
+Acceptances = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def threes(states: int) -> Tensor:
+    """An automaton that counts labels 1 up to three, and then from 0; after the first, it refuses the last label."""
+    table = torch.arange(3).unsqueeze(1).repeat(1, states)
+    if states > 1:
+        table[:, 1] = torch.tensor([1, 2, 0])
+        table[1, -1] = -1 if states > 2 else 2
+    return table
+
+
+def random_acceptances(
+    batch: int,
+    steps: int,
+    states: int,
+    form: str = FORMS[0],
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Acceptances:
+    """Chains and scores of :func:`threes`."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    shape = {"[S, S]": (), "[B, S, S]": (batch,), "[B, T-1, S, S]": (batch, steps - 1)}[form]
+    own = shape[:1] if form == FORMS[1] else ()
+    ends = torch.randint(1, steps + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    return (
+        scores(batch, steps, states),
+        scores(*shape, states, states),
+        scores(*own, 3, states),
+        scores(*own, 3),
+        ends,
+    )
+
+
+@st.composite
+def small_acceptances(draw: st.DrawFn, ties: bool | None = None, outputs: int = 300) -> Acceptances:
+    """At most 5 positions, 4 labels and about ``outputs`` outputs; some examples allow no output at all."""
+    sizes = [(t, s) for t, s in product(range(1, 6), range(1, 5)) if s**t <= outputs]
+    return random_acceptances(
+        draw(st.integers(5, 6)),  # never as many as labels
+        *draw(st.sampled_from(sizes)),
+        draw(st.sampled_from(FORMS)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.3])),
+    )
+
+
+class EnumeratedAcceptances(Counted):
+    """The queries of an ``Accepted`` with :func:`threes`."""
+
+    def __init__(self, unary: Tensor, transition: Tensor, arcs: Tensor, final: Tensor, lengths: Tensor) -> None:
+        batch, steps, states = unary.shape
+        self.lengths, self.after = lengths.tolist(), threes(states).tolist()
+        transition = transition.expand(batch, states, states) if transition.dim() == 2 else transition
+        tables = unary, transition, arcs.expand(batch, 3, states), final.expand(batch, 3)
+        outputs = []
+        for length in self.lengths:
+            y = all_labelings(length, states)
+            kept = [self.walk(own) is not None for own in y.tolist()]
+            outputs.append(torch.nn.functional.pad(y[torch.tensor(kept)], (0, steps - length)))
+        super().__init__(tables, outputs, torch.arange(steps) < lengths[:, None])
+
+    def walk(self, y: list[int]) -> list[int] | None:
+        """The states before each label and behind the last one; none if some label cannot be read."""
+        states = [0]
+        for label in y:
+            states.append(self.after[states[-1]][label])
+            if states[-1] < 0:
+                return None
+        return states
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        y = y[: self.lengths[b]]
+        states = self.walk(y)
+        assert states is not None
+        yield from ((0, (t, label)) for t, label in enumerate(y))
+        yield from ((2, (state, label)) for state, label in zip(states, y, strict=False))
+        yield 3, (states[-1],)
+        for t, pair in enumerate(pairwise(y)):
+            yield 1, pair if self.tables[1].dim() == 3 else (t, *pair)
+
+
+RankStates = tuple[Tensor, Tensor, Tensor, Tensor]  # unary scores, both factors, lengths
+RANKS = 3
+
+
+def random_rank_states(
+    batch: int,
+    steps: int,
+    states: int,
+    form: str = FORMS[0],
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> RankStates:
+    """Chains with transitions of rank three."""
+    generator = torch.Generator().manual_seed(seed)
+    scores, own = random_scores(generator, ties, forbidden), (batch,) if form == FORMS[1] else ()
+    ends = torch.randint(1, steps + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    factors = scores(*own, states, RANKS), scores(*own, RANKS, states)
+    return scores(batch, steps, states), *factors, ends
+
+
+@st.composite
+def small_rank_states(draw: st.DrawFn, ties: bool | None = None, outputs: int = 300) -> RankStates:
+    """At most 4 positions, 4 labels and about ``outputs`` outputs; some examples allow no output at all.
+
+    Rank states at two boundaries between three equal labels may be exchanged: only shorter chains have no ties.
+    """
+    longest = 2 if ties is False else 4
+    sizes = [(t, s) for t in range(1, longest + 1) for s in range(1, 5) if s**t * RANKS ** (t - 1) <= outputs]
+    return random_rank_states(
+        draw(st.integers(5, 6)),  # never as many as labels
+        *draw(st.sampled_from(sizes)),
+        draw(st.sampled_from(FORMS[:2])),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.1, 0.3])),
+    )
+
+
+class EnumeratedRankStates(Counted):
+    """The queries of a ``LowRankChain``."""
+
+    def __init__(self, unary: Tensor, left: Tensor, right: Tensor, lengths: Tensor) -> None:
+        batch, steps, states = unary.shape
+        self.lengths = lengths.tolist()
+        tables = unary, left.expand(batch, states, RANKS), right.expand(batch, RANKS, states)
+        outputs = []
+        for length in self.lengths:
+            choices = [range(RANKS if place % 2 else states) for place in range(2 * length - 1)]
+            y = torch.tensor(list(product(*choices))).view(-1, 2 * length - 1)
+            outputs.append(torch.nn.functional.pad(y, (0, 2 * (steps - length))))
+        super().__init__(tables, outputs, torch.arange(steps) < lengths[:, None])
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        y = y[: 2 * self.lengths[b] - 1]
+        yield from ((0, (t, label)) for t, label in enumerate(y[::2]))
+        yield from ((1, pair) for pair in zip(y[:-1:2], y[1::2], strict=True))
+        yield from ((2, pair) for pair in zip(y[1::2], y[2::2], strict=True))

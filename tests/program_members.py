@@ -10,32 +10,50 @@ import torch
 from enumerated_programs import (
     MOVES,
     SIZE,
+    EnumeratedAcceptances,
     EnumeratedDependencies,
     EnumeratedGridPaths,
     EnumeratedPaths,
+    EnumeratedRankStates,
     EnumeratedSegmentations,
     EnumeratedSpans,
     EnumeratedSubsets,
     path_edges,
+    random_acceptances,
     random_dependencies,
     random_grids,
     random_items,
+    random_rank_states,
     random_segmentations,
     random_spans,
     random_weights,
+    small_acceptances,
     small_dependencies,
     small_grids,
     small_items,
+    small_rank_states,
     small_segmentations,
     small_spans,
     small_weights,
+    threes,
 )
 from enumeration import FORMS
 from member import Index, Instance, Member
 from torch import Tensor
 
-from structsmooth import Alignment, Constituents, Paths, ProjectiveTree, SemiMarkov, SpanningTree, Subset
+from structsmooth import (
+    Alignment,
+    Constituents,
+    LinearChain,
+    Paths,
+    ProjectiveTree,
+    SemiMarkov,
+    SpanningTree,
+    Subset,
+)
+from structsmooth.factors import Automaton
 from structsmooth.programs import PathGraph
+from structsmooth.structures import Accepted, LowRankChain
 
 BACKENDS = ("compiled", "torch")
 
@@ -63,6 +81,14 @@ GRIDS = {
     "medium": (5, 7, 6),
     "long": (4, 40, 30),
     "large": (9, 50, 40),
+}
+ACCEPTANCES = {
+    "single": (2, 1, 3),
+    "least": (2, 3, 3),
+    "tiny": (2, 3, 3),
+    "medium": (5, 7, 4),
+    "long": (4, 50, 9),
+    "large": (9, 50, 12),
 }
 EDGES = {"single": (2, 1), "least": (2, 5), "tiny": (2, 7), "medium": (5, 15), "long": (4, 99), "large": (9, 999)}
 ITEMS = {"single": (2, 1), "least": (2, 3), "tiny": (2, 4), "medium": (5, 7), "long": (4, 50), "large": (9, 500)}
@@ -276,6 +302,7 @@ def paths(backend: Any) -> Member:
     return Member(
         partial(paths_in, backend=backend),
         EnumeratedPaths,
+        EnumeratedRankStates,
         1,
         lambda size, **options: random_weights(*EDGES[size], **options),
         lambda ties, many=False: small_weights(ties=ties),
@@ -319,7 +346,101 @@ def subset(backend: Any) -> Member:
     )
 
 
+def acceptances(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [1, 6, 3, 5, 6]}.get(size)
+    return random_acceptances(*ACCEPTANCES[size], FORMS[0], lengths=lengths, **options)
+
+
+THREES = {
+    states: Automaton(torch.zeros(0, dtype=torch.int64), threes(states), torch.zeros(3)) for states in range(1, 13)
+}
+
+
+def accepted(
+    unary: Tensor,
+    transition: Tensor,
+    arcs: Tensor,
+    final: Tensor,
+    lengths: Tensor | None = None,
+    **options: Any,
+) -> Accepted:
+    chain = LinearChain(unary, transition, lengths, **options)
+    return Accepted(chain, THREES[unary.shape[-1]]).replace(unary, transition, arcs, final)
+
+
+def zeros(unary: Tensor) -> Tensor:
+    """Labels that the first state reads, over and over."""
+    return torch.zeros(unary.shape[:2], dtype=torch.int64, device=unary.device)
+
+
+def used_by_acceptance(
+    unary: Tensor, transition: Tensor, arcs: Tensor, final: Tensor, lengths: Tensor
+) -> tuple[Tensor, ...]:
+    inside = torch.arange(unary.shape[1]) < lengths[:, None]
+    everywhere = [torch.ones(scores.shape, dtype=torch.bool) for scores in (transition, arcs, final)]
+    return inside[..., None], *everywhere
+
+
+def acceptance_alone(
+    b: int, unary: Tensor, transition: Tensor, arcs: Tensor, final: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    n, row = int(lengths[b]), slice(b, b + 1)
+    own = [scores if scores.dim() == dims else scores[row] for scores, dims in ((transition, 2), (arcs, 2), (final, 1))]
+    own[0], boundaries = (own[0][:, : n - 1], slice(n - 1)) if transition.dim() == 4 else (own[0], ...)
+    return (unary[row, :n], *own, lengths[row]), (slice(n), boundaries, ..., ...)
+
+
+def acceptance(backend: Any) -> Member:
+    return Member(
+        partial(accepted, backend=backend),
+        EnumeratedAcceptances,
+        4,
+        acceptances,
+        lambda ties, many=False: small_acceptances(ties=ties, outputs=300 if many else 100),
+        zeros,
+        ordered=frozenset(),
+        used=used_by_acceptance,
+        alone=acceptance_alone,
+        examples=20,
+    )
+
+
+def rank_states(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [1, 6, 3, 5, 6]}.get(size)
+    return random_rank_states(*ACCEPTANCES[size], FORMS[0], lengths=lengths, **options)
+
+
+def rank_states_alone(
+    b: int, unary: Tensor, left: Tensor, right: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    n, row = int(lengths[b]), slice(b, b + 1)
+    factors = (scores if scores.dim() == 2 else scores[row] for scores in (left, right))
+    return (unary[row, :n], *factors, lengths[row]), (slice(n), ..., ...)
+
+
+def used_by_rank_states(unary: Tensor, left: Tensor, right: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    inside = torch.arange(unary.shape[1]) < lengths[:, None]
+    return inside[..., None], *(torch.ones(scores.shape, dtype=torch.bool) for scores in (left, right))
+
+
+def low_rank_chain(backend: Any) -> Member:
+    return Member(
+        partial(LowRankChain, backend=backend),
+        EnumeratedRankStates,
+        3,
+        rank_states,
+        lambda ties, many=False: small_rank_states(ties=ties, outputs=300 if many else 100),
+        lambda unary: unary.new_zeros(len(unary), 2 * unary.shape[1] - 1, dtype=torch.int64),
+        ordered=frozenset(),
+        used=used_by_rank_states,
+        alone=rank_states_alone,
+        examples=20,
+    )
+
+
 PROGRAMS = {
+    **{f"LowRankChain {backend}": low_rank_chain(backend) for backend in BACKENDS},
+    **{f"Accepted {backend}": acceptance(backend) for backend in BACKENDS},
     **{f"SemiMarkov {backend}": semi_markov(backend) for backend in BACKENDS},
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},
     "SpanningTree": SPANNING_TREE,

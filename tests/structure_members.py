@@ -61,7 +61,17 @@ from plain_subwindows import PlainSubwindows
 from program_members import PROGRAMS, cyclic
 from torch import Tensor
 
-from structsmooth import BinaryGraph, Candidates, DeformableTree, LinearChain, Matching, OneMinusIoU, Subwindows, Tree
+from structsmooth import (
+    BinaryGraph,
+    Candidates,
+    DeformableTree,
+    HiddenMarkov,
+    LinearChain,
+    Matching,
+    OneMinusIoU,
+    Subwindows,
+    Tree,
+)
 from structsmooth.structures import BoxCandidates, SearchSpace
 from structsmooth.structures.base import widened
 
@@ -178,6 +188,11 @@ def chain(form: str, backend: Any) -> Member:
         used=used_by_chain,
         alone=chain_alone,
     )
+
+
+def hidden_markov(emission: Tensor, transition: Tensor, lengths: Tensor | None = None, **options: Any) -> HiddenMarkov:
+    start = torch.zeros(emission.shape[-1:], dtype=emission.dtype, device=emission.device)
+    return HiddenMarkov(start, transition, emission, lengths=lengths, **options)
 
 
 # Trees.
@@ -587,6 +602,7 @@ SEARCH = Member(
 
 MEMBERS = {
     **{f"LinearChain {form} {backend}": chain(form, backend) for backend in ("compiled", "torch") for form in FORMS},
+    "HiddenMarkov": replace(chain(FORMS[0], "auto"), build=hidden_markov),
     **{f"Tree {backend}": tree(backend) for backend in ("compiled", "torch")},
     "DeformableTree": PLACEMENTS,
     "Candidates": CANDIDATES,

@@ -15,8 +15,20 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth import BinaryGraph, Candidates, DeformableTree, FactorGraph, LinearChain, Matching, Subwindows, Tree
+from structsmooth import (
+    BinaryGraph,
+    Candidates,
+    DeformableTree,
+    FactorGraph,
+    HiddenMarkov,
+    LinearChain,
+    Matching,
+    Subwindows,
+    Tree,
+)
+from structsmooth.factors import Automaton
 from structsmooth.plots.panels import COLOURS
+from structsmooth.structures import Accepted, LowRankChain
 
 _BEST, _SECOND = COLOURS[1], COLOURS[5]
 _HEIGHT, _DPI = 3.2, 110
@@ -209,9 +221,80 @@ def subwindows() -> Figure:
 # --8<-- [end:subwindows]
 
 
+# --8<-- [start:hidden_markov]
+def hidden_markov() -> Figure:
+    """States behind a noisy signal, a part of which is missing."""
+    means, stay = torch.tensor([0.0, 2.0, 4.0]).double(), 0.94
+    signal = torch.tensor([0] * 30 + [2] * 25 + [1] * 35).double() * 2
+    signal = signal + torch.randn(90, generator=torch.Generator().manual_seed(0)).double()
+    emission = -((signal[:, None] - means) ** 2) / 2
+    emission[60:70] = 0  # not observed
+    transition = torch.full((3, 3), (1 - stay) / 2).double().fill_diagonal_(stay).log()
+    structure = HiddenMarkov(torch.zeros(3).double(), transition, emission[None])
+    figure, (left, right) = _panels("a signal, and Viterbi's path", "posteriors of states")
+    seen = np.r_[:60, 70:90]
+    left.plot(seen, signal[seen].numpy(), ".", color="0.5")
+    left.plot(means[structure.max()[1][0]].numpy(), drawstyle="steps-mid", color=_BEST)
+    right.stackplot(np.arange(90), structure.marginals()[0][0].T.numpy(), colors=COLOURS[:3])
+    for panel in (left, right):
+        panel.axvspan(60, 70, color="0.85", alpha=0.6)
+        panel.set(xlim=(0, 89), xlabel="time")
+    return figure
+
+
+# --8<-- [end:hidden_markov]
+
+
+# --8<-- [start:accepted]
+def accepted() -> Figure:
+    """Frames aligned to a word with two pronunciations."""
+    phones = ["t", "ah", "m", "ey", "aa", "t2", "ow"]
+    spoken = np.repeat([0, 1, 2, 4, 5, 6], [3, 5, 4, 8, 3, 7])
+    frames = 0.9 * torch.randn(1, len(spoken), 7, generator=torch.Generator().manual_seed(1)).double()
+    frames[0, torch.arange(len(spoken)), torch.from_numpy(spoken)] += 1.2
+    word = Automaton.from_pattern("t+ ah+ m+ (ey+ | aa+) t2+ ow+", phones)
+    structure = Accepted(LinearChain(frames, torch.zeros(7, 7).double()), word)
+    figure, (left, right) = _panels("scores of phones, the best of each frame", "marginals and the best alignment")
+    left.imshow(frames[0].T.numpy(), aspect="auto", cmap="Greys")
+    left.plot(frames[0].argmax(1).numpy(), "o", color=_SECOND, markersize=4)
+    right.imshow(structure.marginals()[0][0].T.numpy(), aspect="auto", cmap="Blues", vmin=0, vmax=1)
+    right.plot(structure.max()[1][0].numpy(), "o-", color=_BEST, markersize=4)
+    for panel in (left, right):
+        panel.set_yticks(range(7), phones)
+        panel.set_xlabel("frame")
+    return figure
+
+
+# --8<-- [end:accepted]
+
+
+# --8<-- [start:low_rank]
+def low_rank() -> Figure:
+    """Marginals of 200 labels, whose transitions are smooth and of rank 12."""
+    label, rank = torch.arange(200).double()[:, None], torch.linspace(0, 200, 12).double()
+    near = -((label - rank) ** 2) / 600
+    truth = 100 + 70 * torch.sin(torch.arange(60) / 7)
+    noise = torch.randn(60, 1, generator=torch.Generator().manual_seed(0)).double()
+    unary = -((label.T - truth[:, None] - 25 * noise) ** 2) / 2000
+    structure = LowRankChain(unary[None], near.log_softmax(1), near.T.log_softmax(1))
+    figure, (left, right) = _panels("transitions of 200 labels, of rank 12", "marginals, and the best labels")
+    left.imshow(structure.dense().transition.exp().numpy(), cmap="Blues", interpolation="nearest")
+    right.imshow(structure.class_marginals()[0].T.sqrt().numpy(), aspect="auto", cmap="Blues", interpolation="nearest")
+    right.plot(structure.dense().max()[1][0].numpy(), color=_BEST, linewidth=1)
+    left.set(xlabel="next label", ylabel="label")
+    right.set(xlabel="position", ylabel="label")
+    return figure
+
+
+# --8<-- [end:low_rank]
+
+
 STRUCTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw
-    for draw in (chain, tree, deformable_tree, candidates, binary_graph, factor_graph, matching, subwindows)
+    for draw in (
+        *(chain, hidden_markov, accepted, low_rank, tree, deformable_tree, candidates, binary_graph, factor_graph),
+        *(matching, subwindows),
+    )
 }
 """The functions that draw each structure, by its name."""
 

@@ -5,10 +5,19 @@ from importlib.util import find_spec
 if find_spec("sklearn") is None:
     raise ImportError("structsmooth.estimators needs scikit-learn: pip install 'structsmooth[sklearn]'")
 
+from structsmooth.estimators.hidden_markov import CategoricalHMM, GaussianHMM
 from structsmooth.estimators.multiclass import MulticlassSVM
 from structsmooth.estimators.multilabel import MultiLabelClassifier
 from structsmooth.estimators.segmenter import GraphSegmenter
 from structsmooth.estimators.structured import StructuredEstimator
 from structsmooth.estimators.tagger import SequenceTagger
 
-__all__ = ["GraphSegmenter", "MultiLabelClassifier", "MulticlassSVM", "SequenceTagger", "StructuredEstimator"]
+__all__ = [
+    "CategoricalHMM",
+    "GaussianHMM",
+    "GraphSegmenter",
+    "MultiLabelClassifier",
+    "MulticlassSVM",
+    "SequenceTagger",
+    "StructuredEstimator",
+]

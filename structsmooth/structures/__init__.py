@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from structsmooth.structures.base import PartCosts, Structure, lengths_from_mask
     from structsmooth.structures.candidates import BoxCandidates, Candidates
     from structsmooth.structures.chain import LinearChain
+    from structsmooth.structures.chain.accepted import Accepted
     from structsmooth.structures.constituents import Constituents
     from structsmooth.structures.deformable_tree import DeformableTree
     from structsmooth.structures.factor_graph import (
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         Table,
     )
     from structsmooth.structures.graph_cut import BinaryGraph
+    from structsmooth.structures.hidden_markov import HiddenMarkov
+    from structsmooth.structures.low_rank import LowRankChain
     from structsmooth.structures.matching import Matching
     from structsmooth.structures.matching.assignment import linear_sum_assignment
     from structsmooth.structures.oracle_space import OracleSpace, from_oracle
@@ -46,6 +49,7 @@ else:
     __getattr__, __dir__ = lazy_names(__name__)
 
 __all__ = [
+    "Accepted",
     "Alignment",
     "And",
     "AtLeastOne",
@@ -61,8 +65,10 @@ __all__ = [
     "DynamicProgram",
     "Factor",
     "FactorGraph",
+    "HiddenMarkov",
     "LinearChain",
     "LocalPolytope",
+    "LowRankChain",
     "Matching",
     "Or",
     "OracleSpace",

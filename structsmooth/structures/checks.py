@@ -154,6 +154,22 @@ def require_outputs(y: Any, dimensions: str, name: str, scores: Tensor) -> None:
     require_device("y", y, name, scores)
 
 
+def require_chain(unary: Tensor, transition: Tensor) -> None:
+    """Raise unless scores are [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], floating point and on one device."""
+    require_scores("unary", unary)
+    require_scores("transition", transition)
+    if unary.dim() != 3 or 0 in unary.shape[1:]:
+        raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
+    batch, steps, states = unary.shape
+    pairs = (states, states)
+    if not has_shape(transition, pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
+        raise ValueError(
+            f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
+            f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
+        )
+    require_device("transition", transition, "unary", unary)
+
+
 def lengths_or_all(lengths: Any, name: str, scores: Tensor) -> Tensor:
     """Lengths [B] as int64 for scores [B, T, ...] called ``name``, all T if there are none; raises unless they fit."""
     batch, steps = scores.shape[:2]

@@ -270,8 +270,14 @@ def test_benchmark_oracles_times_every_oracle(capsys):
 @pytest.mark.parametrize("largest", ["0", "1e6"])
 def test_benchmark_programs_times_every_oracle(largest, capsys):
     sizes = ["--batch", "2", "--words", "4", "--segments", "5x2x3", "--repeats", "1", "--largest", largest]
+    sizes += ["--hidden-markov", "2", "--steps", "30"]
     assert load("benchmark_programs").main(sizes) == 0
-    table = rows(capsys.readouterr().out)
+    *table, hidden_markov = rows(capsys.readouterr().out)
+    assert (hidden_markov["structure"], hidden_markov["edges"]) == ("hidden Markov, T = 30, S = 2", "120")
+    for oracle in ("exp", "max"):
+        assert re.fullmatch(
+            r"[\d.]+, [\d.]+ ns \((hmmlearn is not installed|.*x\).*)", hidden_markov[oracle].rstrip(")")
+        )
     assert [(row["structure"], row["edges"]) for row in table] == [
         ("constituency, n = 4", "25"),
         ("projective, one root, n = 4", "61"),

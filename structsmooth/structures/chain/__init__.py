@@ -120,20 +120,8 @@ class LinearChain(Structure):
 
     def check_shapes(self) -> None:
         """Raise unless scores are [B, T, S] and [S, S], [B, S, S] or [B, T-1, S, S], on a device of the backend."""
-        unary, transition = self.unary, self.transition
-        checks.require_scores("unary", unary)
-        checks.require_scores("transition", transition)
-        if unary.dim() != 3 or 0 in unary.shape[1:]:
-            raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(unary.shape)}")
-        batch, steps, states = unary.shape
-        pairs = (states, states)
-        if not checks.has_shape(transition, pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
-            raise ValueError(
-                f"transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
-                f"{batch}, {steps}, {states}, got {tuple(transition.shape)}"
-            )
-        checks.require_device("transition", transition, "unary", unary)
-        checks.check_backend(self.backend, unary.device, kernels=True)
+        checks.require_chain(self.unary, self.transition)
+        checks.check_backend(self.backend, self.unary.device, kernels=True)
 
     def used_scores(self, name: str) -> Tensor:
         """Scores without holes, zero at padding."""
@@ -203,6 +191,14 @@ class LinearChain(Structure):
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
         return self._spread(*self._oracles.marginals(*self._arguments()))
+
+    def class_marginals(self) -> Tensor:
+        """Marginals of labels [B, T, S] alone: those of pairs take S times the memory, unless they are summed."""
+        if not self._compiled:
+            return super().class_marginals()
+        unary, transition, lengths = self._arguments()
+        _, nodes, _ = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)
+        return nodes if self._order is None else spread_nodes(nodes, self._order, self.mask)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""

@@ -1,13 +1,15 @@
 """Factors over any number of nodes: finite automata that read the labels of their scopes."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import checks
+from structsmooth.structures.patterns import compiled_pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,21 +67,122 @@ class Factor(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Automaton(Factor):
-    """A factor by its automaton.
+    """A deterministic finite automaton, which reads labels: of the scope of a factor, or of whole sequences.
+
+    As a factor of a :class:`~structsmooth.FactorGraph`, it reads the nodes of its scope. Composed with a chain in
+    :class:`~structsmooth.structures.Accepted`, it reads the labels of each sequence, and has no scope.
 
     Args:
-        scope: as for :class:`Factor`.
+        scope: as for :class:`Factor`; empty, [0], for an automaton that reads sequences.
         transitions: the next state, integers [Q, S], from each state by each label, or [k, Q, S] with a table for each
-            place of the scope, whose padding then is at the end of rows; the first state is 0.
+            place of the scope, whose padding then is at the end of rows; the first state is 0. -1 where there is none.
         scores: of the final states, [Q] or [B, Q], differentiable; -inf forbids.
+        arcs: scores of reading each label in each state, [Q, S] or [B, Q, S], differentiable; for sequences alone.
+
+    Attributes:
+        listed: states, labels that they read and next states, of an automaton without scope.
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: a scope of the wrong shape; without one, transitions of the wrong shape or values.
+
+    Example:
+        >>> words = Automaton.from_pattern("(O | B-PER I-PER*)*", ["O", "B-PER", "I-PER"])
+        >>> words.transitions, words.scores
+        (tensor([[ 0,  1, -1],
+                [ 0,  1,  1]]), tensor([0., 0.]))
     """
 
     transitions: Tensor
     scores: Tensor
+    arcs: Tensor | None = None
+    listed: tuple[tuple[int, int, int], ...] = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.scope, Tensor) or self.scope.shape != (0,):
+            return super().__post_init__()
+        checks.require_integers("transitions", self.transitions)
+        if self.transitions.dim() != 2 or 0 in self.transitions.shape:
+            raise ValueError(f"transitions must have shape [Q, S], Q, S >= 1, got {tuple(self.transitions.shape)}")
+        rows, count = self.transitions.tolist(), len(self.transitions)
+        listed = tuple((q, j, r) for q, row in enumerate(rows) for j, r in enumerate(row) if r != -1)
+        if not listed or not all(0 <= r < count for *_, r in listed):
+            raise ValueError(f"transitions must lead to states from 0 to {count - 1}, or be -1, but not all")
+        object.__setattr__(self, "listed", listed)  # so that structures need not read values
+
+    @classmethod
+    def from_arcs(
+        cls, arcs: Iterable[Sequence[float]], final: Mapping[int, float], labels: int, scope: Tensor | None = None
+    ) -> "Automaton":
+        """The automaton of a list of arcs: (state, label, next state), or (state, label, next state, score).
+
+        Args:
+            arcs: integers, and scores; states are numbers from 0, where reading starts.
+            final: the states in which reading may end, with their scores.
+            labels: number S of labels.
+            scope: as for :class:`Factor`, if it is to be a factor.
+
+        Raises:
+            ValueError: two arcs from one state with one label, whose labels would be accepted twice; numbers that are
+                no states or labels.
+
+        Example:
+            >>> Automaton.from_arcs([(0, 0, 0), (0, 1, 1, 0.5), (1, 1, 1)], {1: 0.0}, labels=2).transitions
+            tensor([[ 0,  1],
+                    [-1,  1]])
+        """
+        listed = [(*arc, 0.0)[:4] for arc in arcs]
+        count = 1 + max([0, *final, *(int(state) for arc in listed for state in (arc[0], arc[2]))])
+        transitions, scores = torch.full((count, labels), -1), torch.zeros(count, labels)
+        for arc in listed:
+            state, label, after = map(int, arc[:3])
+            if min(state, label, after) < 0 or label >= labels:
+                raise ValueError(f"arcs must have states >= 0 and labels from 0 to {labels - 1}, got {arc[:3]}")
+            if transitions[state, label] >= 0:
+                raise ValueError(f"arcs must differ in state or label, got two from {state} with label {label}")
+            transitions[state, label], scores[state, label] = after, arc[3]
+        ends = torch.tensor([float(final.get(state, -torch.inf)) for state in range(count)])
+        return cls(_no_scope() if scope is None else scope, transitions, ends, scores if scores.any() else None)
+
+    @classmethod
+    def from_pattern(cls, pattern: str, labels: Sequence[str], scope: Tensor | None = None) -> "Automaton":
+        """The least automaton that accepts what a regular expression over labels does.
+
+        Labels follow each other, separated by spaces or operators: ``|`` for alternatives, ``*``, ``+`` and ``?`` for
+        repetitions, brackets, and ``.`` for any label. Labels that contain operators stand in double quotes.
+
+        Args:
+            pattern: such as ``". * B-LOC I-LOC . *"`` for sequences that contain two labels side by side.
+            labels: names of the S labels, in order.
+            scope: as for :class:`Factor`, if it is to be a factor.
+
+        Raises:
+            ValueError: what is no pattern, or needs too many states.
+
+        Reference:
+            Glushkov (1961), "The abstract theory of automata".
+        """
+        transitions, accepts = compiled_pattern(pattern, labels)
+        ends = torch.where(torch.from_numpy(accepts), 0.0, -torch.inf)
+        return cls(_no_scope() if scope is None else scope, torch.from_numpy(transitions), ends)
 
     def automaton(self, states: int) -> tuple[Tensor, Tensor]:
-        """The factor itself, which is an automaton."""
-        return self.transitions, self.scores
+        """The factor itself, with one more state that forbids if some transitions are missing."""
+        if not self.scope.numel() and self.scope.dim() == 1:
+            raise ValueError("scope must name the nodes that a factor reads, got none")
+        if self.arcs is not None:
+            raise ValueError("arcs are scores for Accepted: a factor has scores of final states alone")
+        checks.require_integers("transitions", self.transitions)
+        missing = self.transitions == -1
+        if not bool(missing.any()):
+            return self.transitions, self.scores
+        count = self.transitions.shape[-2]
+        complete = pad(torch.where(missing, count, self.transitions), (0, 0, 0, 1), value=count)
+        return complete, pad(self.scores, (0, 1), value=-torch.inf)
+
+
+def _no_scope() -> Tensor:
+    return torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,18 +90,11 @@ class SemiMarkov(DynamicProgram):
 
     def check_shapes(self) -> None:
         """Raise unless scores have the shapes of the arguments of the same names."""
-        for name, scores in zip(self.potential_names, self.potentials, strict=True):
+        checks.require_chain(self.unary, self.transition)
+        for name, scores in self.named_potentials()[2:]:
             checks.require_scores(name, scores)
             checks.require_device(name, scores, "unary", self.unary)
-        if self.unary.dim() != 3 or 0 in self.unary.shape[1:]:
-            raise ValueError(f"unary must have shape [B, T, S] with T, S >= 1, got {tuple(self.unary.shape)}")
         batch, steps, states = self.unary.shape
-        pairs = (states, states)
-        if not checks.has_shape(self.transition, pairs, (batch, *pairs), (batch, steps - 1, *pairs)):
-            raise ValueError(
-                "transition must have shape [S, S], [B, S, S] or [B, T-1, S, S] with B, T, S = "
-                f"{batch}, {steps}, {states}, got {tuple(self.transition.shape)}"
-            )
         longest = self.durations.shape[-2] if self.durations.dim() > 1 else 0
         if not longest or not checks.has_shape(self.durations, (longest, states), (batch, longest, states)):
             raise ValueError(

@@ -1,0 +1,113 @@
+"""Hidden Markov models: emissions beside torch's distributions, and expectation maximization."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import MultivariateNormal, Normal
+from torch.testing import assert_close
+
+from structsmooth.models import HMM, CategoricalEmissions, GaussianEmissions
+from structsmooth.models.hidden_markov import Emissions
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def data(kind: str, seed: int) -> tuple[Emissions, Tensor, Tensor]:
+    """Emissions with random parameters, and observations, some of which are missing, of two sequences."""
+    torch.manual_seed(seed)
+    lengths = torch.tensor([30, 17])
+    if kind == "categorical":
+        symbols = torch.randint(-1, 4, (2, 30), generator=generator(seed))
+        return CategoricalEmissions(3, 4), symbols, lengths
+    x = torch.randn(2, 30, 2, generator=generator(seed), dtype=torch.float64)
+    x[:, ::3] += 3
+    x[0, 5, 1 if kind == "diag" else slice(None)] = math.nan
+    return GaussianEmissions(3, 2, kind, least=0.01), x, lengths  # type: ignore[arg-type]
+
+
+KINDS = ["categorical", "diag", "full"]
+
+
+@pytest.mark.parametrize("viterbi", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_step_never_lowers_the_likelihood(seed: int, kind: str, viterbi: bool) -> None:
+    emissions, x, lengths = data(kind, seed)
+    model = HMM(emissions)
+    values = [model.em_step([(x, lengths)], viterbi=viterbi) for _ in range(12)]
+    for before, after in pairwise(values):
+        assert after >= before - 1e-9 * abs(before)
+    assert values[-1] > values[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_lead_to_where_the_gradient_is_zero(kind: str) -> None:
+    emissions, x, lengths = data(kind, 1)
+    model, largest = HMM(emissions), []
+    for steps in (1, 400):
+        for _ in range(steps):
+            model.em_step([(x, lengths)])
+        value = model((x, lengths)).logsumexp().sum()
+        gradients = torch.autograd.grad(value, list(model.parameters()))
+        largest.append(max(float(gradient.abs().max()) for gradient in gradients))
+    assert largest[1] < 0.02 * largest[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_add_up(kind: str) -> None:
+    models = []
+    for parts in ([slice(0, 2)], [slice(0, 1), slice(1, 2)]):
+        emissions, x, lengths = data(kind, 2)
+        models.append(HMM(emissions))
+        value = [models[-1].em_step([(x[part], lengths[part]) for part in parts]) for _ in range(3)]
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert_close(one, other, rtol=1e-9, atol=1e-9)
+    assert math.isfinite(value[-1])
+
+
+def test_densities_are_those_of_torch() -> None:
+    x = torch.randn(2, 5, 3, generator=generator(0), dtype=torch.float64)
+    torch.manual_seed(0)
+    diagonal, full = GaussianEmissions(4, 3), GaussianEmissions(4, 3, "full")
+    diagonal.set_covariances(torch.rand(4, 3, dtype=torch.float64) + 0.1)
+    roots = torch.randn(4, 3, 3, generator=generator(1), dtype=torch.float64)
+    full.set_covariances(roots @ roots.mT + 0.1 * torch.eye(3))
+    assert_close(full.covariances, roots @ roots.mT + 0.1 * torch.eye(3))
+    logs = Normal(diagonal.means, diagonal.covariances.sqrt()).log_prob(x.unsqueeze(2))
+    assert_close(diagonal(x), logs.sum(3))
+    assert_close(full(x), MultivariateNormal(full.means, full.covariances).log_prob(x.unsqueeze(2)))
+    x[0, 0, 1], x[1, 2] = math.nan, math.nan
+    assert_close(diagonal(x)[0, 0], logs[0, 0, :, 0] + logs[0, 0, :, 2])
+    assert not diagonal(x)[1, 2].any()
+    with pytest.raises(ValueError, match="x must be missing as a whole vector"):
+        full(x)
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_with_one_state_estimates_are_those_of_a_sample(kind: str) -> None:
+    x = torch.randn(1, 50, 2, generator=generator(3), dtype=torch.float64)
+    model = HMM(GaussianEmissions(1, 2, kind))  # type: ignore[arg-type]
+    model.em_step([(x, torch.tensor([50]))])
+    expected = torch.cov(x[0].T, correction=0)
+    assert_close(model.emissions.means[0], x[0].mean(0))
+    assert_close(model.emissions.covariances[0], expected.diagonal() if kind == "diag" else expected)
+
+
+def test_what_cannot_be_is_named() -> None:
+    emissions = CategoricalEmissions(2, 2)
+    with torch.no_grad():
+        emissions.logits[:, 1] = -math.inf
+    with pytest.raises(ValueError, match="example 0"):
+        HMM(emissions).em_step([(torch.tensor([[0, 1]]), torch.tensor([2]))])
+    with pytest.raises(ValueError, match="batches must not be empty"):
+        HMM(emissions).em_step([])
+    with pytest.raises(ValueError, match='covariance must be "diag" or "full", got \'tied\''):
+        GaussianEmissions(2, 2, "tied")  # type: ignore[arg-type]
+    for kind, wrong in (("diag", torch.zeros(2, 2)), ("full", -torch.eye(2).expand(2, 2, 2))):
+        with pytest.raises(ValueError, match="covariances must be positive"):
+            GaussianEmissions(2, 2, kind).set_covariances(wrong)  # type: ignore[arg-type]
