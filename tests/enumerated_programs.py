@@ -9,6 +9,8 @@ from enumeration import FORMS, Enumeration, all_labelings, random_scores
 from hypothesis import strategies as st
 from torch import Tensor
 
+from structsmooth.structures import Productions
+
 
 class Counted(Enumeration):
     """Structures whose outputs have each part a number of times: what an output contains is listed in Python.
@@ -286,6 +288,85 @@ class EnumeratedSpans(Counted):
         yield 1, ()
         for i, row in enumerate(y[: self.lengths[b]]):
             yield from ((0, (i, j, label)) for j, label in enumerate(row[: self.lengths[b]]) if label >= 0)
+
+
+Grammars = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # scores of words, rules, starts and spans, lengths
+# Symbols 0 and 1 may be words; there are chains of rules, also down to one that is a word itself.
+RULES = [(3, 2), (2, 0), (3, 3, 2), (3, 2, 3), (2, 1, 0), (4, 3), (0, 1)]
+PRODUCTIONS = Productions(RULES)
+
+
+def random_grammars(
+    batch: int,
+    words: int,
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Grammars:
+    """Sentences with random scores, under one list of rules."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.randint(1, words + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    everywhere = random_scores(generator, ties, 0.0)
+    return scores(batch, words, 2), everywhere(len(RULES)), everywhere(batch, 5), scores(batch, words, words, 5), ends
+
+
+@st.composite
+def small_grammars(draw: st.DrawFn, words: int = 3, ties: bool | None = None) -> Grammars:
+    """At most 96 trees a sentence; some examples allow none."""
+    return random_grammars(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, words)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.05, 0.2])),
+    )
+
+
+# The parts of a tree: words by their preterminal, rules, and spans with a symbol.
+Derivation = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def grammar_trees_of(i: int, j: int, symbol: int) -> list[Derivation]:
+    """All trees of the words i to j under a symbol."""
+    trees: list[Derivation] = [((0, (i, symbol)),)] if i == j and symbol < 2 else []
+    for r, (head, *tails) in enumerate(RULES):
+        if head == symbol and len(tails) == 1:
+            trees += [((1, (r,)), *below) for below in grammar_trees_of(i, j, tails[0])]
+        elif head == symbol:
+            for k in range(i, j):
+                both = product(grammar_trees_of(i, k, tails[0]), grammar_trees_of(k + 1, j, tails[1]))
+                trees += [((1, (r,)), *left, *right) for left, right in both]
+    return [((3, (i, j, symbol)), *tree) for tree in trees]
+
+
+class EnumeratedGrammars(Counted):
+    """The queries of a ``Grammar`` with ``PRODUCTIONS``."""
+
+    def __init__(self, lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor) -> None:
+        batch, words, _ = lexical.shape
+        self.known: dict[str, Derivation] = {}
+        outputs = []
+        for length in lengths.tolist():
+            trees = [((2, (top,)), *tree) for top in range(5) for tree in grammar_trees_of(0, length - 1, top)]
+            outputs.append(torch.stack([self.output(tree, length, words) for tree in trees]))
+        self.lengths = lengths.tolist()
+        tables = lexical, rules.expand(batch, len(RULES)), start, spans
+        super().__init__(tables, outputs, torch.arange(words) < lengths[:, None])
+
+    def output(self, tree: Derivation, length: int, words: int) -> Tensor:
+        y = torch.full((words, words, PRODUCTIONS.chain), -1)
+        for kind, part in tree:  # symbols of one span from the top down
+            if kind == 3:
+                i, j, symbol = part
+                y[i, j, (y[i, j] >= 0).sum()] = symbol
+        self.known[str(y[:length, :length].tolist())] = tree
+        return y
+
+    def contents(self, b: int, y: list[list[list[int]]]) -> Iterator[tuple[int, tuple[int, ...]]]:  # type: ignore[override]
+        length = self.lengths[b]
+        yield from self.known[str([row[:length] for row in y[:length]])]
 
 
 Grids = tuple[Tensor, Tensor, Tensor, Tensor]  # scores of cells and of moves, offsets, lengths

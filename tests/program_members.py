@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from enumerated_programs import (
     MOVES,
+    PRODUCTIONS,
     SIZE,
     EnumeratedDependencies,
+    EnumeratedGrammars,
     EnumeratedGridPaths,
     EnumeratedPaths,
     EnumeratedSegmentations,
@@ -18,12 +20,14 @@ from enumerated_programs import (
     EnumeratedSubsets,
     path_edges,
     random_dependencies,
+    random_grammars,
     random_grids,
     random_items,
     random_segmentations,
     random_spans,
     random_weights,
     small_dependencies,
+    small_grammars,
     small_grids,
     small_items,
     small_segmentations,
@@ -36,6 +40,7 @@ from torch import Tensor
 
 from structsmooth import Alignment, Constituents, Paths, ProjectiveTree, SemiMarkov, SpanningTree, Subset
 from structsmooth.programs import PathGraph
+from structsmooth.structures import Grammar
 
 BACKENDS = ("compiled", "torch")
 
@@ -207,6 +212,65 @@ def constituents(backend: Any) -> Member:
     )
 
 
+def grammars(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
+    return random_grammars(*DEPENDENCIES[size][:2], lengths=lengths, **options)
+
+
+def grammar_of(
+    lexical: Tensor,
+    rules: Tensor,
+    start: Tensor,
+    spans: Tensor | None = None,
+    lengths: Tensor | None = None,
+    **options: Any,
+) -> Grammar:
+    return Grammar(lexical, rules, start, spans, lengths, productions=PRODUCTIONS, **options)
+
+
+def to_the_left(lexical: Tensor) -> Tensor:
+    """The tree whose constituents are single words and beginnings of the sentence: 3 → 3 2, 3 → 2 and 2 → 0."""
+    batch, words, _ = lexical.shape
+    i, j = torch.arange(words, device=lexical.device)[:, None], torch.arange(words, device=lexical.device)
+    y = torch.full((words, words, PRODUCTIONS.chain), -1, device=lexical.device)
+    y[..., 0] = torch.where(i == 0, 3, torch.where(i == j, 2, -1))
+    y[..., 1] = torch.where(i == j, torch.where(i == 0, 2, 0), -1)
+    y[..., 2] = torch.where((i == j) & (i == 0), 0, -1)
+    return y.repeat(batch, 1, 1, 1)
+
+
+def used_by_grammar(
+    lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor
+) -> tuple[Tensor, ...]:
+    inside = torch.arange(lexical.shape[1]) < lengths[:, None]
+    pairs = (inside[:, :, None] & inside[:, None]).triu()
+    everywhere = [torch.ones_like(scores, dtype=torch.bool) for scores in (rules, start)]
+    return inside[..., None], *everywhere, pairs[..., None]
+
+
+def grammar_alone(
+    b: int, lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    row, own = slice(b, b + 1), slice(int(lengths[b]))
+    return (lexical[row, own], rules, start[row], spans[row, own, own], lengths[row]), (own, ..., ..., (own, own))
+
+
+def grammar(backend: Any) -> Member:
+    return Member(
+        partial(grammar_of, backend=backend),
+        EnumeratedGrammars,
+        3,
+        grammars,
+        lambda ties, many=False: small_grammars(3, ties=ties),
+        to_the_left,
+        ordered=frozenset(),
+        block=(0,),
+        used=used_by_grammar,
+        alone=grammar_alone,
+        examples=10,
+    )
+
+
 def grids(size: str, **options: Any) -> Instance:
     lengths = {"least": [3, 2], "tiny": [4, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
     return random_grids(*GRIDS[size], lengths=lengths, **options)
@@ -324,6 +388,7 @@ PROGRAMS = {
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},
     "SpanningTree": SPANNING_TREE,
     **{f"Constituents {backend}": constituents(backend) for backend in BACKENDS},
+    **{f"Grammar {backend}": grammar(backend) for backend in BACKENDS},
     **{f"Alignment {backend}": alignment(backend) for backend in BACKENDS},
     **{f"Paths {backend}": paths(backend) for backend in BACKENDS},
     **{f"Subset {backend}": subset(backend) for backend in BACKENDS},

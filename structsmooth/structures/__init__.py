@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         Relaxation,
         Table,
     )
+    from structsmooth.structures.grammars import Grammar
     from structsmooth.structures.graph_cut import BinaryGraph
     from structsmooth.structures.matching import Matching
     from structsmooth.structures.matching.assignment import linear_sum_assignment
     from structsmooth.structures.oracle_space import OracleSpace, from_oracle
     from structsmooth.structures.paths import PathGraph, Paths
+    from structsmooth.structures.productions import Productions
     from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
     from structsmooth.structures.projective_trees import ProjectiveTree
     from structsmooth.structures.search import SearchSpace
@@ -61,6 +63,7 @@ __all__ = [
     "DynamicProgram",
     "Factor",
     "FactorGraph",
+    "Grammar",
     "LinearChain",
     "LocalPolytope",
     "Matching",
@@ -70,6 +73,7 @@ __all__ = [
     "PathGraph",
     "Paths",
     "Potts",
+    "Productions",
     "Program",
     "ProgramBuilder",
     "ProjectiveTree",
