@@ -259,7 +259,7 @@ def grammar(backend: Any) -> Member:
     return Member(
         partial(grammar_of, backend=backend),
         EnumeratedGrammars,
-        3,
+        5,
         grammars,
         lambda ties, many=False: small_grammars(3, ties=ties),
         to_the_left,

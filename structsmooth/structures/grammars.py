@@ -16,12 +16,12 @@ class Grammar(DynamicProgram):
     """All trees of a context-free grammar over sentences, bound to scores of its rules.
 
     Symbols are 0 to N - 1, of which the first P may be a word: they are the preterminals. The score of a tree is the
-    sum of those of its start symbol, of its rules, and of its words; scores that are logarithms of probabilities make a
-    probabilistic grammar, whose ``logsumexp`` is the log-likelihood of a sentence. Rules are all N³ binary ones, or
-    those of ``productions``, which may have one symbol on the right, too. An output is an int64 tensor [B, n, n, D] for at
-    most D - 1 such rules one after the other: at [b, i, j] the symbols of the words i to j, inclusive, from the top
-    down, then -1. Complexity per example: max and exp oracle O(n³ Q + n² R) for R rules, which have Q different right
-    sides, and as much memory once; top-K at worst K log K times that.
+    sum of those of its start symbol, its rules, its words and its spans. With logarithms of probabilities, it is a
+    probabilistic grammar, and ``logsumexp`` the log-likelihood of a sentence. Rules are all N³ binary ones, or those of
+    ``productions``, which may have one symbol on the right, too. An output is an int64 tensor [B, n, n, D] for at most
+    D - 1 such rules one after the other: at [b, i, j] the symbols of the words i to j, inclusive, from the top down,
+    then -1. Complexity per example: max and exp oracle O(n³ Q + n² R) for R rules with Q different right sides, and as
+    much memory once; top-K at worst K log K times that.
 
     Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
@@ -108,9 +108,9 @@ class Grammar(DynamicProgram):
 
     @property
     def mask(self) -> Tensor:
-        """[B, n, n], true for spans from word i to j >= i inside the sentences."""
+        """[B, n, n, N], true for symbols of spans from word i to j >= i inside the sentences."""
         inside = length_mask(self.lengths, self.lexical.shape[1])
-        return (inside.unsqueeze(2) & inside.unsqueeze(1)).triu()
+        return (inside.unsqueeze(2) & inside.unsqueeze(1)).triu().unsqueeze(3).expand(self.spans.shape)
 
     def program(self) -> Program:
         """The program of :func:`~structsmooth.structures.productions.derivations`."""
@@ -184,17 +184,17 @@ class Grammar(DynamicProgram):
         checks.require_integers("y", y, "hold integer labels")
         checks.require_shape("y", y, "[B, n, n, D]", (*self.spans.shape[:3], depth))
         checks.require_device("y", y, "lexical", self.lexical)
-        y = torch.where(self.mask.unsqueeze(3), y, -1).to(torch.int64)
+        y = torch.where(self.mask[..., :1], y, -1).to(torch.int64)
         if self.validate_args and y.numel():
             if int(y.min()) < -1 or int(y.max()) >= self.symbols:
-                raise ValueError(f"y must hold symbols from 0 to {self.symbols - 1}, and -1 where there are none")
+                raise ValueError(f"y must hold labels from 0 to {self.symbols - 1}, and -1 where there are none")
             word, rules, start, spans = ((own >= 0).flatten(1).sum(1) for own in self._used(y))
             # A tree has a rule for each symbol that is not a word's.
             right = (start == self.lengths.clamp_max(1)) & (word == self.lengths) & (word + rules == spans)
             tree = (y[..., 0] >= 0).flatten(1).sum(1) == (2 * self.lengths - 1).clamp_min(0)
             if not bool((right & tree).all()):
                 wrong = int((right & tree).long().argmin())
-                raise ValueError(f"y must hold the symbols of trees of the grammar; those of example {wrong} make none")
+                raise ValueError(f"y must hold labels of trees of the grammar; those of example {wrong} make none")
         return y
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
