@@ -16,6 +16,7 @@ from enumerated_programs import (
     EnumeratedGridPaths,
     EnumeratedPaths,
     EnumeratedSegmentations,
+    EnumeratedSiblings,
     EnumeratedSpans,
     EnumeratedSubsets,
     path_edges,
@@ -24,6 +25,7 @@ from enumerated_programs import (
     random_grids,
     random_items,
     random_segmentations,
+    random_siblings,
     random_spans,
     random_weights,
     small_dependencies,
@@ -31,6 +33,7 @@ from enumerated_programs import (
     small_grids,
     small_items,
     small_segmentations,
+    small_siblings,
     small_spans,
     small_weights,
 )
@@ -40,7 +43,7 @@ from torch import Tensor
 
 from structsmooth import Alignment, Constituents, Paths, ProjectiveTree, SemiMarkov, SpanningTree, Subset
 from structsmooth.programs import PathGraph
-from structsmooth.structures import Grammar
+from structsmooth.structures import Grammar, SiblingTree
 
 BACKENDS = ("compiled", "torch")
 
@@ -112,6 +115,7 @@ def semi_markov(backend: Any) -> Member:
     return Member(
         partial(SemiMarkov, backend=backend),
         EnumeratedSegmentations,
+        EnumeratedSiblings,
         3,
         segmentations,
         lambda ties, many=False: small_segmentations(ties=ties, outputs=400 if many else 100),
@@ -168,6 +172,40 @@ def projective_tree(backend: Any) -> Member:
 SPANNING_TREE = replace(
     projective_tree("auto"), build=SpanningTree, twin=partial(EnumeratedDependencies, projective=False)
 )
+
+
+def siblings(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
+    return random_siblings(*DEPENDENCIES[size], lengths=lengths, **options)
+
+
+def used_by_siblings(
+    arcs: Tensor, root: Tensor, siblings: Tensor, labels: Tensor, lengths: Tensor
+) -> tuple[Tensor, ...]:
+    pairs, inside, labelled = used_by_dependencies(arcs, root, labels, lengths)
+    h, s, m = torch.meshgrid(*[torch.arange(arcs.shape[1])] * 3, indexing="ij")
+    between = ((h <= s) & (s < m)) | ((m < s) & (s <= h))
+    return pairs, inside, pairs[:, :, None] & between, labelled
+
+
+def siblings_alone(
+    b: int, arcs: Tensor, root: Tensor, siblings: Tensor, labels: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    (own_arcs, own_root, *rest), (pairs, own, _) = dependencies_alone(b, arcs, root, labels, lengths)
+    return (own_arcs, own_root, siblings[b : b + 1, own, own, own], *rest), (pairs, own, (own,) * 3, pairs)
+
+
+def sibling_tree(backend: Any) -> Member:
+    return replace(
+        projective_tree(backend),
+        build=partial(SiblingTree, backend=backend),
+        twin=EnumeratedSiblings,
+        required=5,
+        random=siblings,
+        small=lambda ties, many=False: small_siblings(3, ties=ties),
+        used=used_by_siblings,
+        alone=siblings_alone,
+    )
 
 
 def spans(size: str, **options: Any) -> Instance:
@@ -252,7 +290,7 @@ def grammar_alone(
     b: int, lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor
 ) -> tuple[Instance, tuple[Index, ...]]:
     row, own = slice(b, b + 1), slice(int(lengths[b]))
-    return (lexical[row, own], rules, start[row], spans[row, own, own], lengths[row]), (own, ..., ..., (own, own))
+    return (lexical[row, own], rules[row], start[row], spans[row, own, own], lengths[row]), (own, ..., ..., (own, own))
 
 
 def grammar(backend: Any) -> Member:
@@ -387,6 +425,7 @@ PROGRAMS = {
     **{f"SemiMarkov {backend}": semi_markov(backend) for backend in BACKENDS},
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},
     "SpanningTree": SPANNING_TREE,
+    **{f"SiblingTree {backend}": sibling_tree(backend) for backend in BACKENDS},
     **{f"Constituents {backend}": constituents(backend) for backend in BACKENDS},
     **{f"Grammar {backend}": grammar(backend) for backend in BACKENDS},
     **{f"Alignment {backend}": alignment(backend) for backend in BACKENDS},

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from structsmooth.structures.projective_trees import ProjectiveTree
     from structsmooth.structures.search import SearchSpace
     from structsmooth.structures.segments import SemiMarkov
+    from structsmooth.structures.sibling_trees import SiblingTree
     from structsmooth.structures.slack import SlackRescaled
     from structsmooth.structures.spanning_tree import SpanningTree
     from structsmooth.structures.sparse_marginals import SparseSolution, sparse_map
@@ -80,6 +81,7 @@ __all__ = [
     "Relaxation",
     "SearchSpace",
     "SemiMarkov",
+    "SiblingTree",
     "SlackRescaled",
     "SpanningTree",
     "SparseSolution",
