@@ -115,7 +115,6 @@ def semi_markov(backend: Any) -> Member:
     return Member(
         partial(SemiMarkov, backend=backend),
         EnumeratedSegmentations,
-        EnumeratedSiblings,
         3,
         segmentations,
         lambda ties, many=False: small_segmentations(ties=ties, outputs=400 if many else 100),
