@@ -238,7 +238,8 @@ def grammar() -> Figure:
     for i, j, symbol in (shares > 0).nonzero().tolist():
         chosen, share, name = symbol in best[i, j], float(shares[i, j, symbol]), symbols[symbol]
         up = j - i + (0.3 if name == "NP" and i == j else -0.3 if i == j else 0)
-        right.text((i + j + 1) / 2, up, f"{name} {share:.0%}", color=COLOURS[0], ha="center", va="center", **_LABEL)
+        right.plot([i + 0.1, j + 0.9], [up, up], color=COLOURS[0], alpha=share, linewidth=2)
+        right.text((i + j + 1) / 2, up, f"{name} {share:.0%}", ha="center", va="center", **_LABEL)
         if chosen:
             left.plot([i + 0.1, j + 0.9], [up, up], color=_BEST, linewidth=2)
             left.text((i + j + 1) / 2, up, name, ha="center", va="center", **_LABEL)
@@ -261,6 +262,7 @@ def sibling_tree() -> Figure:
     figure, panels = _panels("arcs alone", "arcs and siblings")
     for panel, structure in zip(panels, trees, strict=True):
         panel.set(xlim=(-0.5, 3.5), ylim=(-0.1, 2), xticks=range(4), xticklabels=words)
+        panel.plot(range(4), [0] * 4, "o", color=_BEST)
         for m, head in enumerate(structure.max()[1][0].tolist()):
             ends = ((m, 1.8), (m, 0)) if head == 0 else ((head - 1, 0), (m, 0))
             bend = "arc3" if head == 0 else f"arc3,rad={0.5 if head - 1 > m else -0.5}"

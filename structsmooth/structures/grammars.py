@@ -119,10 +119,10 @@ class Grammar(DynamicProgram):
 
     def program_scores(self) -> Tensor:
         """Scores of words, rules, starts and spans: [B, P]."""
-        batch = self.lexical.shape[0]
-        scores = [widened(self.used_scores(name)) for name in self.potential_names]
-        rows = [s.unsqueeze(0) if self._is_shared(n) else s for n, s in zip(self.potential_names, scores, strict=True)]
-        return torch.cat([row.flatten(1).expand(batch, -1) for row in rows], 1)
+        lexical, rules, start, spans = (widened(self.used_scores(name)) for name in self.potential_names)
+        rules = rules.flatten(-3) if self.productions is None else rules
+        shared = (scores.expand(lexical.shape[0], -1) for scores in (rules, start))
+        return torch.cat([lexical.flatten(1), *shared, spans.flatten(1)], 1)
 
     def sizes(self) -> Tensor:
         """The root of the program for the length of each sentence: int64 [B]."""

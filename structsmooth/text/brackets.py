@@ -9,6 +9,7 @@ from structsmooth.text.lines import Source, read_text, source_name
 
 _TOKENS = re.compile(r"[()]|[^()\s]+")
 _FUNCTIONS = re.compile(r"(?<=[^-=])[-=].*")
+Span = tuple[int, int, str]
 _DEEPEST = 250  # brackets inside each other
 
 
@@ -33,14 +34,21 @@ class Phrase(NamedTuple):
         words = [(child, self.label) for child in self.children if isinstance(child, str)]
         return words + [leaf for child in self.phrases for leaf in child.leaves()]
 
-    def spans(self, first: int = 0) -> Counter[tuple[int, int, str]]:
-        """First word, last word and label of constituents, without parts of speech; ``first`` is that of the phrase."""
-        found: Counter[tuple[int, int, str]] = Counter()
-        last = first - 1
+    def constituents(self, first: int = 0) -> "Iterator[Span]":
+        """First word, last word and label of constituents, without parts of speech, from the top down.
+
+        Args:
+            first: the number of the first word of this one.
+        """
+        if self.phrases:
+            yield first, first + len(self.leaves()) - 1, self.label
         for child in self.phrases:
-            found += child.spans(last + 1)
-            last += len(child.leaves())
-        return found + Counter({(first, last, self.label): 1} if self.phrases else {})
+            yield from child.constituents(first)
+            first += len(child.leaves())
+
+    def spans(self) -> Counter[Span]:
+        """How often each is among :meth:`constituents`."""
+        return Counter(self.constituents())
 
     def __str__(self) -> str:
         """In brackets, on one line."""
@@ -131,12 +139,14 @@ class Agreement(NamedTuple):
 
 
 def labelled_f1(
-    predicted: Sequence[Phrase], correct: Sequence[Phrase], unscored: Sequence[str] = ("ROOT", "TOP", "")
+    predicted: "Sequence[Phrase | Counter[Span]]",
+    correct: Sequence[Phrase],
+    unscored: Sequence[str] = ("ROOT", "TOP", ""),
 ) -> Agreement:
     """Labelled precision, recall and F1 of constituents over all sentences, punctuation included.
 
     Args:
-        predicted: a tree for each sentence.
+        predicted: a tree for each sentence, or its constituents.
         correct: a tree for each sentence.
         unscored: labels that do not count, such as that of the whole tree.
 
@@ -150,12 +160,14 @@ def labelled_f1(
     """
     if len(predicted) != len(correct):
         raise ValueError(f"predicted must have a tree for each of {len(correct)} sentences, got {len(predicted)}")
-    found, wanted, common = 0, 0, 0
-    for own, gold in zip(predicted, correct, strict=True):
-        spans, others = (
-            Counter({span: count for span, count in tree.spans().items() if span[2] not in unscored})
-            for tree in (own, gold)
-        )
-        found, wanted, common = found + spans.total(), wanted + others.total(), common + (spans & others).total()
-    precision, recall = common / max(found, 1), common / max(wanted, 1)
-    return Agreement(precision, recall, 2 * common / max(found + wanted, 1))
+
+    def scored(tree: Phrase | Counter[Span]) -> Counter[Span]:
+        spans = tree.spans() if isinstance(tree, Phrase) else tree
+        return Counter({span: count for span, count in spans.items() if span[2] not in unscored})
+
+    pairs = [(scored(own), scored(gold)) for own, gold in zip(predicted, correct, strict=True)]
+    found, wanted, common = (
+        sum(own.total() for own in counts)
+        for counts in ([a for a, _ in pairs], [b for _, b in pairs], [a & b for a, b in pairs])
+    )
+    return Agreement(common / max(found, 1), common / max(wanted, 1), 2 * common / max(found + wanted, 1))
