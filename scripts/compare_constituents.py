@@ -83,7 +83,7 @@ def features(leaves: Sequence[tuple[str, str]]) -> Tensor:
     """Hashed features of all spans of a sentence, by their first word and then by their last."""
     words, tags = (["", *own, ""] for own in zip(*leaves, strict=True))
     rows = []
-    for i, j in ((i, j) for i in range(1, len(words) - 1) for j in range(i, len(words) - 1)):
+    for i, j in torch.triu_indices(len(leaves), len(leaves)).add(1).T.tolist():
         size, ends = min(j - i, 8), (tags[i], tags[j], tags[i - 1], tags[j + 1])
         between = tags[i : j + 1] if size < 4 else [words[i], words[j]]
         names = [*ends, (*ends,), (*ends[1::2],), (*ends[::2],), (*ends[:2], size), (size,), (*between,)]

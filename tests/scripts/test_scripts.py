@@ -269,13 +269,27 @@ def test_benchmark_oracles_times_every_oracle(capsys):
 @pytest.mark.filterwarnings("ignore:.*torch_struct.* does not define `arg_constraints`")
 @pytest.mark.parametrize("largest", ["0", "1e6"])
 def test_benchmark_programs_times_every_oracle(largest, capsys):
-    sizes = ["--batch", "2", "--words", "4", "--segments", "5x2x3", "--repeats", "1", "--largest", largest]
+    sizes = [
+        "--batch",
+        "2",
+        "--words",
+        "4",
+        "--segments",
+        "5x2x3",
+        "--grammars",
+        "3x2",
+        "--repeats",
+        "1",
+        "--largest",
+        largest,
+    ]
     assert load("benchmark_programs").main(sizes) == 0
     table = rows(capsys.readouterr().out)
     assert [(row["structure"], row["edges"]) for row in table] == [
         ("constituency, n = 4", "25"),
         ("projective, one root, n = 4", "61"),
         ("semi-Markov, T = 5, K = 2, S = 3", "81"),
+        ("grammar, n = 3, N = 2", "29"),
     ]
     for row in table[2 if largest == "0" else 0 :]:
         for oracle in ("exp", "max", "top-5"):
