@@ -31,7 +31,7 @@ class Grammar(DynamicProgram):
         start: scores [N] or [B, N] of the symbol of the whole sentence.
         spans: scores [B, n, n, N] of words i to j under each symbol, such as constraints; 0 if not given.
         lengths: numbers of words [B], integers from 0 to n; all n if not given.
-        productions: which rules there are.
+        productions: which rules there are; all binary ones if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
 
@@ -68,11 +68,12 @@ class Grammar(DynamicProgram):
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",
     ) -> None:
-        self.lexical, self.rules, self.start, self.productions = lexical, rules, start, productions
+        self.lexical, self.rules, self.start = lexical, rules, start
         for name, scores in (("lexical", lexical), ("start", start)):
             checks.require_scores(name, scores)
         self.potential_dims = {"rules": 4 if productions is None else 2, "start": 2}
         self.symbols = start.shape[-1] if start.dim() else 0
+        self.productions = Productions(None, self.symbols) if productions is None else productions
         if lexical.dim() != 3 or 0 in lexical.shape[1:]:
             raise ValueError(f"lexical must have shape [B, n, P] with n, P >= 1, got {tuple(lexical.shape)}")
         shape = (*lexical.shape[:2], lexical.shape[1], self.symbols)
@@ -85,10 +86,9 @@ class Grammar(DynamicProgram):
     def check_shapes(self) -> None:
         """Raise unless scores fit each other and the productions."""
         batch, words, preterminals = self.lexical.shape
-        own = self.productions
-        n = self.symbols if own is None else own.symbols
-        rule = (("N",) * 3, (n,) * 3) if own is None else (("R",), (len(own.rules),))
-        wanted = {"rules": rule, "start": (("N",), (n,))}
+        n, own = self.productions.symbols, self.productions
+        rules = (("N",) * 3, (n,) * 3) if own.rules is None else (("R",), (own.count,))
+        wanted = {"rules": rules, "start": (("N",), (n,))}
         if preterminals > n:
             raise ValueError(f"lexical must have shape [B, n, P] with P <= N = {n} symbols, got P = {preterminals}")
         for name, scores in self.named_potentials():
@@ -114,13 +114,12 @@ class Grammar(DynamicProgram):
 
     def program(self) -> Program:
         """The program of :func:`~structsmooth.structures.productions.derivations`."""
-        rules = None if self.productions is None else self.productions.rules
-        return derivations(self.lexical.shape[1], self.lexical.shape[2], self.symbols, rules)
+        return derivations(*self.lexical.shape[1:], self.symbols, self.productions.rules)
 
     def program_scores(self) -> Tensor:
         """Scores of words, rules, starts and spans: [B, P]."""
         lexical, rules, start, spans = (widened(self.used_scores(name)) for name in self.potential_names)
-        rules = rules.flatten(-3) if self.productions is None else rules
+        rules = rules.flatten(-3) if self.productions.rules is None else rules
         shared = (scores.expand(lexical.shape[0], -1) for scores in (rules, start))
         return torch.cat([lexical.flatten(1), *shared, spans.flatten(1)], 1)
 
@@ -132,8 +131,7 @@ class Grammar(DynamicProgram):
     def _offsets(self) -> tuple[int, int, int, int]:
         """Where scores of rules, starts and spans begin, and their number."""
         _, words, preterminals = self.lexical.shape
-        rules = self.symbols**3 if self.productions is None else len(self.productions.rules)
-        starts = words * preterminals + rules
+        starts = words * preterminals + self.productions.count
         return words * preterminals, starts, starts + self.symbols, starts + self.symbols * (1 + words * words)
 
     def _used(self, y: Tensor) -> tuple[Tensor, ...]:
@@ -145,19 +143,14 @@ class Grammar(DynamicProgram):
         behind = (top >= 0).mT.roll(-1, 2) & (place < place[:, None])
         k = ((top >= 0).unsqueeze(2) & behind.unsqueeze(1)).int().argmax(3)
         left, right = top.gather(2, k), top.gather(1, (k + 1).clamp_max(words - 1))
-        binary = torch.where((top >= 0) & (place > place[:, None]), self._find(bottom, left, right), -1)
-        chains = self._find(y[..., :-1], y[..., 1:], torch.full_like(y[..., 1:], -1))
+        find = self.productions.find
+        binary = torch.where((top >= 0) & (place > place[:, None]), find(bottom, left, right), -1)
+        chains = find(y[..., :-1], y[..., 1:], torch.full_like(y[..., 1:], -1))
         tag = bottom.diagonal(dim1=1, dim2=2)
         word = torch.where((tag >= 0) & (tag < preterminals), place * preterminals + tag, -1)
         cell = (place[:, None] * words + place).unsqueeze(2) * n
         start = top[:, 0].gather(1, (self.lengths - 1).clamp_min(0)[:, None])
         return word, torch.cat([binary.flatten(1), chains.flatten(1)], 1), start, torch.where(y >= 0, cell + y, -1)
-
-    def _find(self, head: Tensor, left: Tensor, right: Tensor) -> Tensor:
-        if self.productions is not None:
-            return self.productions.find(head, left, right)
-        known = (head >= 0) & (left >= 0) & (right >= 0)
-        return torch.where(known, (head * self.symbols + left) * self.symbols + right, -1)
 
     def derivation(self, y: Tensor) -> Tensor:
         """The scores that outputs ``y`` use: those of their words, rules, starts and spans."""
@@ -167,12 +160,12 @@ class Grammar(DynamicProgram):
 
     def outputs(self, used: Tensor) -> Tensor:
         """Outputs [B, K, n, n, D] from the scores that they use: the symbols of spans, -1 where there are none."""
-        words, depth = self.lexical.shape[1], 1 if self.productions is None else self.productions.chain
+        words, depth = self.lexical.shape[1], self.productions.chain
         spans, end = self._offsets[2:]
         is_span = (used >= spans) & (used < end)
         cell, symbol = (used - spans) // self.symbols, (used - spans) % self.symbols
         # Symbols of one span are in the order of the chain of rules between them.
-        level = torch.zeros_like(symbol) if self.productions is None else self.productions.level(symbol)
+        level = self.productions.level(symbol)
         above = (cell.unsqueeze(3) == cell.unsqueeze(2)) & (level.unsqueeze(3) < level.unsqueeze(2))
         place = torch.where(is_span, cell * depth + (above & is_span.unsqueeze(2)).sum(3), words * words * depth)
         y = torch.full((*used.shape[:2], words * words * depth + 1), -1, device=used.device).scatter(2, place, symbol)
@@ -180,9 +173,8 @@ class Grammar(DynamicProgram):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Outputs as int64, with -1 at padding."""
-        depth = 1 if self.productions is None else self.productions.chain
         checks.require_integers("y", y, "hold integer labels")
-        checks.require_shape("y", y, "[B, n, n, D]", (*self.spans.shape[:3], depth))
+        checks.require_shape("y", y, "[B, n, n, D]", (*self.spans.shape[:3], self.productions.chain))
         checks.require_device("y", y, "lexical", self.lexical)
         y = torch.where(self.mask[..., :1], y, -1).to(torch.int64)
         if self.validate_args and y.numel():

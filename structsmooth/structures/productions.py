@@ -11,10 +11,11 @@ from structsmooth.structures.programs import Program, ProgramBuilder, cached_pro
 
 
 class Productions:
-    """Which rules a :class:`~structsmooth.structures.Grammar` has, if it does not have all binary ones.
+    """The rules of a :class:`~structsmooth.structures.Grammar`.
 
     Args:
-        rules: R rules between symbols 0 to N - 1: (a, b, c) for a → b c, and (a, b) for a → b.
+        rules: R rules between symbols 0 to N - 1: (a, b, c) for a → b c, and (a, b) for a → b. None for all N³ binary
+            ones, by a, then b, then c.
         symbols: their number N. Default: one more than the largest symbol of a rule.
 
     Raises:
@@ -26,18 +27,23 @@ class Productions:
         4
     """
 
-    def __init__(self, rules: Sequence[Sequence[int]], symbols: int | None = None) -> None:
-        self.rules = tuple(tuple(int(symbol) for symbol in rule) for rule in rules)
-        self.symbols = 1 + max(map(max, self.rules), default=-1) if symbols is None else symbols
-        for rule in self.rules:
+    def __init__(self, rules: Sequence[Sequence[int]] | None, symbols: int | None = None) -> None:
+        if rules is None:
+            self.rules, self.symbols, self.chain = None, symbols or 0, 1
+            self.count, self.levels = self.symbols**3, torch.zeros(self.symbols, dtype=torch.int64)
+            return
+        self.rules = listed = tuple(tuple(int(symbol) for symbol in rule) for rule in rules)
+        self.count = len(listed)
+        self.symbols = 1 + max(map(max, listed), default=-1) if symbols is None else symbols
+        for rule in listed:
             if len(rule) not in (2, 3) or not all(0 <= symbol < self.symbols for symbol in rule):
                 raise ValueError(f"rules must be 2 or 3 symbols from 0 to {self.symbols - 1}, got {rule}")
-        if len(set(self.rules)) < len(self.rules):
-            twice = next(rule for r, rule in enumerate(self.rules) if rule in self.rules[:r])
+        if len(set(listed)) < len(listed):
+            twice = next(rule for r, rule in enumerate(listed) if rule in listed[:r])
             raise ValueError(f"rules must be different, got {twice} twice")
-        self.levels = torch.from_numpy(_levels(self.rules, self.symbols))
+        self.levels = torch.from_numpy(_levels(listed, self.symbols))
         self.chain = 1 + int(self.levels.max())
-        codes = [self._code(*rule) for rule in self.rules]
+        codes = [self._code(*rule) for rule in listed]
         self._codes, self._order = torch.tensor(codes, dtype=torch.int64).sort()
 
     def _code(self, head: Any, left: Any, right: Any = -1) -> Any:
@@ -48,7 +54,10 @@ class Productions:
         return self.levels.to(symbol.device)[symbol]
 
     def find(self, head: Tensor, left: Tensor, right: Tensor) -> Tensor:
-        """The numbers of rules in the list, int64; ``right`` is -1 for a → b. -1 if there is none."""
+        """The numbers of rules, int64; ``right`` is -1 for a → b. -1 if there is none."""
+        if self.rules is None:
+            known = (head >= 0) & (left >= 0) & (right >= 0)
+            return torch.where(known, (head * self.symbols + left) * self.symbols + right, -1)
         if not self.rules:
             return torch.full_like(head, -1)
         codes, order = self._codes.to(head.device), self._order.to(head.device)
