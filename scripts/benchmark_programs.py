@@ -6,7 +6,8 @@ best ones; each with the gradient of its values. torch-struct, which is optional
 of the process, which other work on the machine changes less than the time on the clock; then the nanoseconds for each
 edge and example and, in brackets, how many times as long torch-struct takes. The floor is one pass over the indices of
 all edges. Semi-Markov models of torch-struct have tensors of T K S³ numbers for each example: it gets a single example,
-whose time is multiplied, and is left out where these numbers are too many (see --largest).
+whose time is multiplied, and is left out where these numbers are too many (see --largest). Grammars have all rules of N
+symbols, of which half are preterminals and half have rules.
 
 Hidden Markov models of float64 are beside hmmlearn, which is optional, too (pip install hmmlearn): exp is the
 log-likelihood with posteriors, and max the best path. Brackets hold how many times as long hmmlearn takes with its
@@ -17,6 +18,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ from scripts.harness import command, installed, option, sizes, timings
 from structsmooth import Constituents, ProjectiveTree, SemiMarkov
 from structsmooth.estimators import CategoricalHMM
 from structsmooth.programs import DynamicProgram
+from structsmooth.structures import Grammar, Productions
 
 _ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
     "exp": lambda structure: structure.logsumexp(),
@@ -56,8 +59,10 @@ class Case(NamedTuple):
     numbers: int = 0
 
 
-def cases(batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, int]]) -> Iterator[Case]:
-    """Binary trees, projective trees with one root, and semi-Markov models of T, K and S."""
+def cases(
+    batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, int]], grammars: Sequence[tuple[int, int]]
+) -> Iterator[Case]:
+    """Binary trees, projective trees with one root, semi-Markov models of T, K and S, and grammars of n and N."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -82,6 +87,21 @@ def cases(batch: int, words: Sequence[int], segments: Sequence[tuple[int, int, i
         numbers = edges.numel() * states
         chains = partial(SemiMarkov, **unchecked)
         yield Case(name, scores, chains, partial(_distribution, "SemiMarkovCRF", edges), 1, numbers)
+    for n, symbols in grammars:
+        tags, heads = symbols // 2, range(symbols // 2, symbols)
+        scores = random(batch, n, tags), random(batch, len(heads) * symbols**2), random(batch, symbols)
+        productions = Productions([*product(heads, range(symbols), range(symbols))], symbols)
+        trees = partial(Grammar, productions=productions, **unchecked)
+        name, peer = f"grammar, n = {n}, N = {symbols}", partial(_sentence_cfg, *scores)
+        yield Case(name, scores, trees, peer, batch, batch * n * n * symbols**2)
+
+
+def _sentence_cfg(lexical: Tensor, rules: Tensor, start: Tensor, module: Any) -> Any:
+    """Their symbols with rules stand before preterminals."""
+    tags, symbols = lexical.shape[2], start.shape[1]
+    square = rules.unflatten(1, (-1, symbols, symbols)).roll((-tags, -tags), (2, 3))
+    module.SentCFG.arg_constraints = {}  # which torch asks for
+    return module.SentCFG((lexical, square, start[:, tags:]))
 
 
 def _distribution(name: str, potentials: Tensor, module: Any) -> Any:
@@ -155,6 +175,7 @@ def hidden_markov(states: int, steps: int, repeats: int) -> list[str]:
     option("--segments", ["50x8x9", "200x20x10"], "sizes TxKxS", type=sizes(3), nargs="*"),
     option("--hidden-markov", [10, 100], "numbers of states", nargs="*"),
     option("--steps", 100_000, "length of their sequence"),
+    option("--grammars", ["20x20", "40x20", "20x60"], "sizes nxN", type=sizes(2), nargs="*"),
     option("--repeats", 5, "calls of which the median is"),
     option("--largest", 1e6, "most numbers of torch-struct"),
     table=["structure", "edges", "floor", *_ORACLES],
@@ -162,7 +183,7 @@ def hidden_markov(states: int, steps: int, repeats: int) -> list[str]:
 def main(options: Namespace) -> Iterator[list[str]]:
     """A row for each structure."""
     peer = installed("torch_struct")
-    for case in cases(options.batch, options.words, options.segments):
+    for case in cases(options.batch, options.words, options.segments, options.grammars):
         structure = case.structure(*case.scores)
         edges = structure.program().edges
         module = peer if case.numbers <= options.largest else None

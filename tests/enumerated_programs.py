@@ -1,13 +1,17 @@
 """Small random structures whose outputs are the derivations of programs, and their enumeration."""
 
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise, product
+from typing import Any
 
 import torch
 from enumeration import FORMS, Enumeration, all_labelings, random_scores
 from hypothesis import strategies as st
 from torch import Tensor
+
+from structsmooth.structures import Productions
 
 
 class Counted(Enumeration):
@@ -209,11 +213,12 @@ class EnumeratedDependencies(Counted):
         lengths: Tensor,
         projective: bool = True,
         single_root: bool = True,
+        siblings: tuple[Tensor, ...] = (),
     ) -> None:
         self.lengths, (_, words, _, self.labels) = lengths.tolist(), labels.shape
         outputs = [trees_of(length, words, self.labels, projective, single_root) for length in self.lengths]
         inside = torch.arange(words) < lengths[:, None]
-        super().__init__((arcs, root, labels), outputs, inside, inside[:, :, None] & inside[:, None])
+        super().__init__((arcs, root, *siblings, labels), outputs, inside, inside[:, :, None] & inside[:, None])
 
     def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         for m, code in enumerate(y[: self.lengths[b]]):
@@ -223,6 +228,41 @@ class EnumeratedDependencies(Counted):
                 h, label = divmod(code - 1, self.labels)
                 yield 0, (h, m)
                 yield 2, (h, m, label)
+
+
+Siblings = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # of arcs, roots, siblings and labels, lengths
+
+
+def random_siblings(batch: int, words: int, labels: int, seed: int = 0, **options: Any) -> Siblings:
+    """Sentences with random scores of arcs and of neighbouring siblings; options of :func:`random_dependencies`."""
+    arcs, root, of_labels, lengths = random_dependencies(batch, words, labels, seed, **options)
+    scores = random_scores(torch.Generator().manual_seed(seed + 1), options.get("ties", False), 0.0)
+    return arcs, root, scores(batch, words, words, words), of_labels, lengths
+
+
+@st.composite
+def small_siblings(draw: st.DrawFn, words: int = 3, ties: bool | None = None) -> Siblings:
+    """As :func:`small_dependencies`, with labels or without."""
+    arcs, root, labels, lengths = draw(small_dependencies(words, ties))
+    siblings = random_scores(torch.Generator().manual_seed(draw(st.integers(0, 9))), bool(ties), 0.0)
+    return arcs, root, siblings(*arcs.shape, arcs.shape[1]), labels, lengths
+
+
+class EnumeratedSiblings(EnumeratedDependencies):
+    """The queries of a ``SiblingTree``."""
+
+    def __init__(self, arcs: Tensor, root: Tensor, siblings: Tensor, labels: Tensor, lengths: Tensor) -> None:
+        super().__init__(arcs, root, labels, lengths, siblings=(siblings,))
+
+    def contents(self, b: int, y: list[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        yield from ((table if table < 2 else 3, part) for table, part in super().contents(b, y))
+        modifiers = defaultdict[int, list[int]](list)
+        for m, code in enumerate(y[: self.lengths[b]]):
+            if code:
+                modifiers[(code - 1) // self.labels].append(m)
+        for h, own in modifiers.items():
+            for side in ([m for m in own if m > h], [m for m in reversed(own) if m < h]):
+                yield from ((2, (h, s, m)) for s, m in pairwise([h, *side]))
 
 
 Spans = tuple[Tensor, Tensor, Tensor]  # scores of spans, offsets, lengths
@@ -286,6 +326,88 @@ class EnumeratedSpans(Counted):
         yield 1, ()
         for i, row in enumerate(y[: self.lengths[b]]):
             yield from ((0, (i, j, label)) for j, label in enumerate(row[: self.lengths[b]]) if label >= 0)
+
+
+Grammars = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # scores of words, rules, starts and spans, lengths
+# Symbols 0 and 1 may be words; there are chains of rules, also down to one that is a word itself.
+RULES = [(3, 2), (2, 0), (3, 3, 2), (2, 1, 0), (4, 3), (0, 1)]
+PRODUCTIONS = Productions(RULES)
+
+
+def random_grammars(
+    batch: int,
+    words: int,
+    seed: int = 0,
+    lengths: list[int] | None = None,
+    ties: bool = False,
+    forbidden: float = 0.0,
+) -> Grammars:
+    """Sentences with random scores of trees of the same rules."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = random_scores(generator, ties, forbidden)
+    ends = torch.randint(1, words + 1, (batch,), generator=generator) if lengths is None else torch.tensor(lengths)
+    finite = random_scores(generator, ties, 0.0)
+    rules, start = finite(batch, len(RULES)), finite(batch, PRODUCTIONS.symbols)
+    return scores(batch, words, 2), rules, start, scores(batch, words, words, PRODUCTIONS.symbols), ends
+
+
+@st.composite
+def small_grammars(draw: st.DrawFn, words: int = 3, ties: bool | None = None) -> Grammars:
+    """At most 32 trees a sentence; some examples allow none."""
+    return random_grammars(
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, words)),
+        draw(st.integers(0, 2**32 - 1)),
+        ties=draw(st.booleans()) if ties is None else ties,
+        forbidden=draw(st.sampled_from([0.0, 0.05, 0.2])),
+    )
+
+
+# The parts of a tree: words by their preterminal, rules, and spans with a symbol.
+Derivation = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def grammar_trees_of(i: int, j: int, symbol: int) -> list[Derivation]:
+    """All trees of the words i to j under a symbol."""
+    trees: list[Derivation] = [((0, (i, symbol)),)] if i == j and symbol < 2 else []
+    for r, (head, *tails) in enumerate(RULES):
+        if head == symbol and len(tails) == 1:
+            trees += [((1, (r,)), *below) for below in grammar_trees_of(i, j, tails[0])]
+        elif head == symbol:
+            for k in range(i, j):
+                both = product(grammar_trees_of(i, k, tails[0]), grammar_trees_of(k + 1, j, tails[1]))
+                trees += [((1, (r,)), *left, *right) for left, right in both]
+    return [((3, (i, j, symbol)), *tree) for tree in trees]
+
+
+class EnumeratedGrammars(Counted):
+    """The queries of a ``Grammar`` with ``PRODUCTIONS``."""
+
+    def __init__(self, lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor) -> None:
+        _, words, _ = lexical.shape
+        self.known: dict[str, Derivation] = {}
+        outputs = []
+        for length in lengths.tolist():
+            trees = [((2, (top,)), *tree) for top in range(5) for tree in grammar_trees_of(0, length - 1, top)]
+            outputs.append(torch.stack([self.output(tree, length, words) for tree in trees]))
+        self.lengths = lengths.tolist()
+        tables = lexical, rules, start, spans
+        inside = torch.arange(words) < lengths[:, None]
+        real = (inside[:, :, None] & inside[:, None]).triu().unsqueeze(3).expand(spans.shape)
+        super().__init__(tables, outputs, real, inside.unsqueeze(2))
+
+    def output(self, tree: Derivation, length: int, words: int) -> Tensor:
+        y = torch.full((words, words, PRODUCTIONS.chain), -1)
+        for kind, part in tree:  # symbols of one span from the top down
+            if kind == 3:
+                i, j, symbol = part
+                y[i, j, (y[i, j] >= 0).sum()] = symbol
+        self.known[str(y[:length, :length].tolist())] = tree
+        return y
+
+    def contents(self, b: int, y: list[list[list[int]]]) -> Iterator[tuple[int, tuple[int, ...]]]:  # type: ignore[override]
+        length = self.lengths[b]
+        yield from self.known[str([row[:length] for row in y[:length]])]
 
 
 Grids = tuple[Tensor, Tensor, Tensor, Tensor]  # scores of cells and of moves, offsets, lengths

@@ -11,9 +11,11 @@ import torch
 from enumerated_factor_graphs import random_factor_graphs
 from enumerated_programs import (
     random_dependencies,
+    random_grammars,
     random_grids,
     random_items,
     random_segmentations,
+    random_siblings,
     random_spans,
     random_weights,
 )
@@ -54,7 +56,9 @@ INSTANCES: dict[str, Callable[[int, int, int], Instance]] = {
     "SemiMarkov": lambda b, n, seed: random_segmentations(b, n, 3, 2, FORMS[0], seed),
     "ProjectiveTree": lambda b, n, seed: random_dependencies(b, n, 2, seed),
     "SpanningTree": lambda b, n, seed: random_dependencies(b, n, 2, seed),
+    "SiblingTree": lambda b, n, seed: random_siblings(b, n, 2, seed),
     "Constituents": lambda b, n, seed: random_spans(b, n, 2, seed),
+    "Grammar": lambda b, n, seed: random_grammars(b, n, seed),
     "Alignment": lambda b, n, seed: random_grids(b, n, n + 1, seed),
     "Paths": lambda b, n, seed: random_weights(b, 7, seed),
     "Subset": lambda b, n, seed: random_items(b, n, seed),
@@ -76,7 +80,14 @@ INSTANCES = {"LinearChain with mask and ends": random_masked, **INSTANCES}
 # How transitions are given, in the names of the table.
 _FORMS = {f" {FORMS[0]}": "", f" {FORMS[1]}": " by example", f" {FORMS[2]}": " by position"}
 # Programs in plain torch are unrolled for the sizes of the batch that is exported.
-UNROLLED = ("Constituents torch", "Alignment torch", "Paths torch", "Subset torch")
+UNROLLED = (
+    "SiblingTree torch",
+    "Constituents torch",
+    "Grammar torch",
+    "Alignment torch",
+    "Paths torch",
+    "Subset torch",
+)
 
 
 def members() -> dict[str, Member]:

@@ -9,30 +9,37 @@ from typing import Any
 import torch
 from enumerated_programs import (
     MOVES,
+    PRODUCTIONS,
     SIZE,
     EnumeratedAcceptances,
     EnumeratedDependencies,
+    EnumeratedGrammars,
     EnumeratedGridPaths,
     EnumeratedPaths,
     EnumeratedRankStates,
     EnumeratedSegmentations,
+    EnumeratedSiblings,
     EnumeratedSpans,
     EnumeratedSubsets,
     path_edges,
     random_acceptances,
     random_dependencies,
+    random_grammars,
     random_grids,
     random_items,
     random_rank_states,
     random_segmentations,
+    random_siblings,
     random_spans,
     random_weights,
     small_acceptances,
     small_dependencies,
+    small_grammars,
     small_grids,
     small_items,
     small_rank_states,
     small_segmentations,
+    small_siblings,
     small_spans,
     small_weights,
     threes,
@@ -53,7 +60,7 @@ from structsmooth import (
 )
 from structsmooth.factors import Automaton
 from structsmooth.programs import PathGraph
-from structsmooth.structures import Accepted, LowRankChain
+from structsmooth.structures import Accepted, Grammar, LowRankChain, SiblingTree
 
 BACKENDS = ("compiled", "torch")
 
@@ -191,6 +198,40 @@ SPANNING_TREE = replace(
 )
 
 
+def siblings(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
+    return random_siblings(*DEPENDENCIES[size], lengths=lengths, **options)
+
+
+def used_by_siblings(
+    arcs: Tensor, root: Tensor, siblings: Tensor, labels: Tensor, lengths: Tensor
+) -> tuple[Tensor, ...]:
+    pairs, inside, labelled = used_by_dependencies(arcs, root, labels, lengths)
+    h, s, m = torch.meshgrid(*[torch.arange(arcs.shape[1])] * 3, indexing="ij")
+    between = ((h <= s) & (s < m)) | ((m < s) & (s <= h))
+    return pairs, inside, pairs[:, :, None] & between, labelled
+
+
+def siblings_alone(
+    b: int, arcs: Tensor, root: Tensor, siblings: Tensor, labels: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    (own_arcs, own_root, *rest), (pairs, own, _) = dependencies_alone(b, arcs, root, labels, lengths)
+    return (own_arcs, own_root, siblings[b : b + 1, own, own, own], *rest), (pairs, own, (own,) * 3, pairs)
+
+
+def sibling_tree(backend: Any) -> Member:
+    return replace(
+        projective_tree(backend),
+        build=partial(SiblingTree, backend=backend),
+        twin=EnumeratedSiblings,
+        required=5,
+        random=siblings,
+        small=lambda ties, many=False: small_siblings(3, ties=ties),
+        used=used_by_siblings,
+        alone=siblings_alone,
+    )
+
+
 def spans(size: str, **options: Any) -> Instance:
     lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
     return random_spans(*DEPENDENCIES[size], lengths=lengths, **options)
@@ -230,6 +271,65 @@ def constituents(backend: Any) -> Member:
         used=used_by_spans,
         alone=spans_alone,
         examples=20,
+    )
+
+
+def grammars(size: str, **options: Any) -> Instance:
+    lengths = {"least": [3, 2], "tiny": [3, 2], "medium": [5, 3, 6, 2, 4]}.get(size)
+    return random_grammars(*DEPENDENCIES[size][:2], lengths=lengths, **options)
+
+
+def grammar_of(
+    lexical: Tensor,
+    rules: Tensor,
+    start: Tensor,
+    spans: Tensor | None = None,
+    lengths: Tensor | None = None,
+    **options: Any,
+) -> Grammar:
+    return Grammar(lexical, rules, start, spans, lengths, productions=PRODUCTIONS, **options)
+
+
+def to_the_left(lexical: Tensor) -> Tensor:
+    """The tree whose constituents are single words and beginnings of the sentence: 3 → 3 2, 3 → 2 and 2 → 0."""
+    batch, words, _ = lexical.shape
+    i, j = torch.arange(words, device=lexical.device)[:, None], torch.arange(words, device=lexical.device)
+    y = torch.full((words, words, PRODUCTIONS.chain), -1, device=lexical.device)
+    y[..., 0] = torch.where(i == 0, 3, torch.where(i == j, 2, -1))
+    y[..., 1] = torch.where(i == j, torch.where(i == 0, 2, 0), -1)
+    y[..., 2] = torch.where((i == j) & (i == 0), 0, -1)
+    return y.repeat(batch, 1, 1, 1)
+
+
+def used_by_grammar(
+    lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor
+) -> tuple[Tensor, ...]:
+    inside = torch.arange(lexical.shape[1]) < lengths[:, None]
+    pairs = (inside[:, :, None] & inside[:, None]).triu()
+    everywhere = [torch.ones_like(scores, dtype=torch.bool) for scores in (rules, start)]
+    return inside[..., None], *everywhere, pairs[..., None]
+
+
+def grammar_alone(
+    b: int, lexical: Tensor, rules: Tensor, start: Tensor, spans: Tensor, lengths: Tensor
+) -> tuple[Instance, tuple[Index, ...]]:
+    row, own = slice(b, b + 1), slice(int(lengths[b]))
+    return (lexical[row, own], rules[row], start[row], spans[row, own, own], lengths[row]), (own, ..., ..., (own, own))
+
+
+def grammar(backend: Any) -> Member:
+    return Member(
+        partial(grammar_of, backend=backend),
+        EnumeratedGrammars,
+        5,
+        grammars,
+        lambda ties, many=False: small_grammars(3, ties=ties),
+        to_the_left,
+        ordered=frozenset(),
+        block=(0,),
+        used=used_by_grammar,
+        alone=grammar_alone,
+        examples=10,
     )
 
 
@@ -444,7 +544,9 @@ PROGRAMS = {
     **{f"SemiMarkov {backend}": semi_markov(backend) for backend in BACKENDS},
     **{f"ProjectiveTree {backend}": projective_tree(backend) for backend in BACKENDS},
     "SpanningTree": SPANNING_TREE,
+    **{f"SiblingTree {backend}": sibling_tree(backend) for backend in BACKENDS},
     **{f"Constituents {backend}": constituents(backend) for backend in BACKENDS},
+    **{f"Grammar {backend}": grammar(backend) for backend in BACKENDS},
     **{f"Alignment {backend}": alignment(backend) for backend in BACKENDS},
     **{f"Paths {backend}": paths(backend) for backend in BACKENDS},
     **{f"Subset {backend}": subset(backend) for backend in BACKENDS},

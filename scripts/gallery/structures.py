@@ -23,12 +23,13 @@ from structsmooth import (
     HiddenMarkov,
     LinearChain,
     Matching,
+    ProjectiveTree,
     Subwindows,
     Tree,
 )
 from structsmooth.factors import Automaton
 from structsmooth.plots.panels import COLOURS
-from structsmooth.structures import Accepted, LowRankChain
+from structsmooth.structures import Accepted, Grammar, LowRankChain, Productions, SiblingTree
 
 _BEST, _SECOND = COLOURS[1], COLOURS[5]
 _HEIGHT, _DPI = 3.2, 110
@@ -289,11 +290,65 @@ def low_rank() -> Figure:
 # --8<-- [end:low_rank]
 
 
+# --8<-- [start:grammar]
+def grammar() -> Figure:
+    """The best tree of an ambiguous sentence, and the probabilities of its constituents."""
+    symbols = ["Det", "Noun", "Verb", "Prep", "NP", "PP", "VP", "S"]
+    rules = ["NP Det Noun", "NP Noun", "NP NP PP", "PP Prep NP", "VP Verb NP", "VP VP PP", "S NP VP"]
+    words, tags = ["she", "saw", "the", "stars", "with", "telescopes"], [1, 2, 0, 1, 3, 1]
+    lexical = torch.where(torch.tensor(tags)[:, None] == torch.arange(4), 0.0, -torch.inf)[None]
+    start = torch.where(torch.arange(8) == 7, 0.0, -torch.inf)
+    productions = Productions([[symbols.index(symbol) for symbol in rule.split()] for rule in rules])
+    scores = torch.tensor([0.0, 0, -0.5, 0, 0, 0.3, 0])
+    structure = Grammar(lexical, scores, start, productions=productions)
+    figure, (left, right) = _panels("the best tree", "probabilities of constituents")
+    for panel in (left, right):
+        panel.set(xlim=(0, 6), ylim=(-0.8, 6), yticks=[], xticks=np.arange(6) + 0.5, xticklabels=words)
+    best, shares = structure.max()[1][0], structure.marginals()[3][0]
+    for i, j, symbol in (shares > 0).nonzero().tolist():
+        chosen, share, name = symbol in best[i, j], float(shares[i, j, symbol]), symbols[symbol]
+        up = j - i + (0.3 if name == "NP" and i == j else -0.3 if i == j else 0)
+        right.plot([i + 0.1, j + 0.9], [up, up], color=COLOURS[0], alpha=share, linewidth=2)
+        right.text((i + j + 1) / 2, up, f"{name} {share:.0%}", ha="center", va="center", **_LABEL)
+        if chosen:
+            left.plot([i + 0.1, j + 0.9], [up, up], color=_BEST, linewidth=2)
+            left.text((i + j + 1) / 2, up, name, ha="center", va="center", **_LABEL)
+    return figure
+
+
+# --8<-- [end:grammar]
+
+
+# --8<-- [start:sibling_tree]
+def sibling_tree() -> Figure:
+    """The best tree of arcs alone, and with scores of siblings."""
+    words = ["dogs", "cats", "chase", "mice"]
+    arcs, root = torch.zeros(1, 4, 4), torch.tensor([[0.0, 0, 3, 0]])
+    arcs[0, 2, [0, 1, 3]] = 1.0  # to the verb
+    arcs[0, 1, 0] = 0.5
+    siblings = torch.zeros(1, 4, 4, 4)
+    siblings[0, 2, 1, 0] = -2.0  # two modifiers of a verb on its left
+    trees = ProjectiveTree(arcs, root), SiblingTree(arcs, root, siblings)
+    figure, panels = _panels("arcs alone", "arcs and siblings")
+    for panel, structure in zip(panels, trees, strict=True):
+        panel.set(xlim=(-0.5, 3.5), ylim=(-0.1, 2), xticks=range(4), xticklabels=words)
+        panel.plot(range(4), [0] * 4, "o", color=_BEST)
+        for m, head in enumerate(structure.max()[1][0].tolist()):
+            ends = ((m, 1.8), (m, 0)) if head == 0 else ((head - 1, 0), (m, 0))
+            bend = "arc3" if head == 0 else f"arc3,rad={0.5 if head - 1 > m else -0.5}"
+            arrow = {"arrowstyle": "->", "connectionstyle": bend, "color": _BEST, "linewidth": 2}
+            panel.annotate("", ends[1], ends[0], arrowprops=arrow)
+    return figure
+
+
+# --8<-- [end:sibling_tree]
+
+
 STRUCTURES: dict[str, Callable[[], Figure]] = {
     draw.__name__: draw
     for draw in (
         *(chain, hidden_markov, accepted, low_rank, tree, deformable_tree, candidates, binary_graph, factor_graph),
-        *(matching, subwindows),
+        *(matching, subwindows, grammar, sibling_tree),
     )
 }
 """The functions that draw each structure, by its name."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Relaxation,
         Table,
     )
+    from structsmooth.structures.grammars import Grammar
     from structsmooth.structures.graph_cut import BinaryGraph
     from structsmooth.structures.hidden_markov import HiddenMarkov
     from structsmooth.structures.low_rank import LowRankChain
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from structsmooth.structures.matching.assignment import linear_sum_assignment
     from structsmooth.structures.oracle_space import OracleSpace, from_oracle
     from structsmooth.structures.paths import PathGraph, Paths
+    from structsmooth.structures.productions import Productions
     from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
     from structsmooth.structures.projective_trees import ProjectiveTree
     from structsmooth.structures.search import SearchSpace
     from structsmooth.structures.segments import SemiMarkov
+    from structsmooth.structures.sibling_trees import SiblingTree
     from structsmooth.structures.slack import SlackRescaled
     from structsmooth.structures.spanning_tree import SpanningTree
     from structsmooth.structures.sparse_marginals import SparseSolution, sparse_map
@@ -65,6 +68,7 @@ __all__ = [
     "DynamicProgram",
     "Factor",
     "FactorGraph",
+    "Grammar",
     "HiddenMarkov",
     "LinearChain",
     "LocalPolytope",
@@ -76,12 +80,14 @@ __all__ = [
     "PathGraph",
     "Paths",
     "Potts",
+    "Productions",
     "Program",
     "ProgramBuilder",
     "ProjectiveTree",
     "Relaxation",
     "SearchSpace",
     "SemiMarkov",
+    "SiblingTree",
     "SlackRescaled",
     "SpanningTree",
     "SparseSolution",

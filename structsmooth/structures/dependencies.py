@@ -8,6 +8,7 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.programs import DynamicProgram
 
 
 class Dependencies(Structure):
@@ -142,9 +143,9 @@ class Dependencies(Structure):
 
     def class_marginals(self) -> Tensor:
         """Probabilities [B, n, 1 + n L] of the classes of words."""
-        arcs, root, *labels = self.marginals()
-        arcs = labels[0] if labels else arcs.unsqueeze(-1)
-        return torch.cat([root.unsqueeze(-1), arcs.transpose(1, 2).flatten(2)], -1)
+        found = dict(zip(self.potential_names, self.marginals(), strict=True))
+        arcs = found["arcs"].unsqueeze(-1) if self.labels is None else found["labels"]
+        return torch.cat([found["root"].unsqueeze(-1), arcs.transpose(1, 2).flatten(2)], -1)
 
     def arc_probabilities(self, y: Tensor) -> Tensor:
         """The probabilities [B, n] of the arcs of outputs ``y``, with their labels, to each word; 0 at padding.
@@ -187,6 +188,21 @@ class Dependencies(Structure):
         labels = self._labels_per_arc
         best = values[:, : words * words * labels].view(batch, words, words, labels).amax(-1)
         return torch.where(inside.unsqueeze(2) & inside.unsqueeze(1), best, 0.0)
+
+
+class ProjectiveDependencies(Dependencies, DynamicProgram):
+    """Trees whose arcs do not cross, as outputs of a program whose roots are the lengths of sentences."""
+
+    def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:
+        return ~crosses(heads, self.mask), "projective trees; SpanningTree takes all"
+
+    def sizes(self) -> Tensor:
+        """The root of the program for the length of each sentence: int64 [B]."""
+        return self.lengths
+
+    def read_max_marginals(self, values: Tensor) -> Tensor:
+        """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""
+        return self._arcs_of_parts(values)
 
 
 def crosses(heads: Tensor, mask: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Projective dependency trees: parses whose arcs do not cross, by Eisner's algorithm."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import checks, eisner
-from structsmooth.structures.dependencies import Dependencies, crosses
-from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
+from structsmooth.structures.dependencies import ProjectiveDependencies
+from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
 from structsmooth.structures.programs.scanned import Sums
 
 
-class ProjectiveTree(Dependencies, DynamicProgram):
+class ProjectiveTree(ProjectiveDependencies):
     """All projective dependency trees of sentences, bound to scores of arcs.
 
     score(y) is the sum of the scores of the arcs of a tree, in which every word has a head that is another word or the
@@ -65,16 +66,9 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         super().__init__(validate_args, backend)
         self._check_lengths()
 
-    def _is_allowed(self, heads: Tensor) -> tuple[Tensor, str]:
-        return ~crosses(heads, self.mask), "projective trees; SpanningTree takes all"
-
     def program(self) -> Program:
         """The program of :func:`projective_trees`."""
         return projective_trees(self.arcs.shape[1], self._labels_per_arc, self.single_root)
-
-    def sizes(self) -> Tensor:
-        """The root of the program for the length of each sentence: int64 [B]."""
-        return self.lengths
 
     def sweep(self, sums: Sums, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The sum [B] over all trees, and its derivatives by the scores [B, P] of arcs and roots."""
@@ -112,10 +106,6 @@ class ProjectiveTree(Dependencies, DynamicProgram):
         arcs = uses[:, : words * words * labels].view(-1, words, words, labels).transpose(1, 2).flatten(2)
         return torch.where(self.mask & (arcs.amax(2) > 0), 1 + arcs.argmax(2), 0)
 
-    def read_max_marginals(self, values: Tensor) -> Tensor:
-        """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""
-        return self._arcs_of_parts(values)
-
 
 @cached_program
 def projective_trees(words: int, labels: int, single_root: bool) -> Program:
@@ -133,11 +123,6 @@ def projective_trees(words: int, labels: int, single_root: bool) -> Program:
 
     builder.add(0)
     met, incomplete_right, incomplete_left, complete_right, complete_left = range(5)
-
-    def prefix(kind: int, j: Any) -> Any:
-        """A tree of the words up to j below the root, whose last child of the root is word j, or any."""
-        return span(0, 0, j) + 5 + kind
-
     i, j, k = np.ogrid[:words, :words, :words]
     builder.add(span(met, i, j), span(complete_right, i, k), span(complete_left, k + 1, j), where=(i <= k) & (k < j))
     i, j, label = np.ogrid[:words, :words, :labels]
@@ -151,11 +136,32 @@ def projective_trees(words: int, labels: int, single_root: bool) -> Program:
     builder.add(span(complete_right, i, j), *right, where=(i < k) & (k <= j))
     left = span(complete_left, i, k), span(incomplete_left, k, j)
     builder.add(span(complete_left, i, j), *left, where=(i <= k) & (k < j))
+    return add_roots(builder, lambda kind, i, j: span(complete_right + kind, i, j), words, arcs, single_root)
+
+
+def add_roots(
+    builder: ProgramBuilder, complete: Callable[[int, Any, Any], Any], words: int, arcs: int, single_root: bool
+) -> Program:
+    """The program with the root above complete trees, for a builder whose scores of roots begin at ``arcs``.
+
+    Args:
+        builder: has the edges of all trees of words.
+        complete: nodes of the words i to j with their head at i, or, for kind 1, at j; two more nodes follow those of
+            word 0 to j.
+        words: the largest number of words.
+        arcs: the number of scores of arcs.
+        single_root: whether the root has one child.
+    """
+
+    def prefix(kind: int, j: Any) -> Any:
+        """A tree of the words up to j below the root, whose last child of the root is word j, or any."""
+        return complete(1, 0, j) + 1 + kind
+
     k, j = np.ogrid[:words, :words]
-    rest = span(complete_right, k, j)
+    rest = complete(0, k, j)
     if single_root:
-        builder.add(prefix(1, j), span(complete_left, 0, k), rest, arcs + k, where=k <= j)
+        builder.add(prefix(1, j), complete(1, 0, k), rest, arcs + k, where=k <= j)
     else:
-        builder.add(prefix(0, j), np.where(k > 0, prefix(1, k - 1), -1), span(complete_left, k, j), arcs + j, k <= j)
+        builder.add(prefix(0, j), np.where(k > 0, prefix(1, k - 1), -1), complete(1, k, j), arcs + j, k <= j)
         builder.add(prefix(1, j), prefix(0, k), rest, where=k <= j)
-    return builder.build(np.append(0, prefix(1, word)))
+    return builder.build(np.append(0, prefix(1, np.arange(words))))

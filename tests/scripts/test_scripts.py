@@ -270,7 +270,7 @@ def test_benchmark_oracles_times_every_oracle(capsys):
 @pytest.mark.parametrize("largest", ["0", "1e6"])
 def test_benchmark_programs_times_every_oracle(largest, capsys):
     sizes = ["--batch", "2", "--words", "4", "--segments", "5x2x3", "--repeats", "1", "--largest", largest]
-    sizes += ["--hidden-markov", "2", "--steps", "30"]
+    sizes += ["--hidden-markov", "2", "--steps", "30", "--grammars", "3x2"]
     assert load("benchmark_programs").main(sizes) == 0
     *table, hidden_markov = rows(capsys.readouterr().out)
     assert (hidden_markov["structure"], hidden_markov["edges"]) == ("hidden Markov, T = 30, S = 2", "120")
@@ -282,6 +282,7 @@ def test_benchmark_programs_times_every_oracle(largest, capsys):
         ("constituency, n = 4", "25"),
         ("projective, one root, n = 4", "61"),
         ("semi-Markov, T = 5, K = 2, S = 3", "81"),
+        ("grammar, n = 3, N = 2", "29"),
     ]
     for row in table[2 if largest == "0" else 0 :]:
         for oracle in ("exp", "max", "top-5"):

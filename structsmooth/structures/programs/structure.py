@@ -2,8 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ class LinearlyScored(Structure):
     the adjoint is found by automatic differentiation.
     """
 
-    potential_dims: ClassVar[dict[str, int]] = {}  # of potentials that have fewer if all examples share them
+    potential_dims: Mapping[str, int] = {}  # of potentials that have fewer if all examples share them
 
     @abstractmethod
     def program_scores(self) -> Tensor:

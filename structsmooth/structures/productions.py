@@ -1,0 +1,144 @@
+"""The rules of context-free grammars, and the programs of their derivations."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
+
+
+class Productions:
+    """The rules of a :class:`~structsmooth.structures.Grammar`.
+
+    Args:
+        rules: R rules between symbols 0 to N - 1: (a, b, c) for a → b c, and (a, b) for a → b. None for all N³ binary
+            ones, by a, then b, then c.
+        symbols: their number N. Default: one more than the largest symbol of a rule.
+
+    Raises:
+        ValueError: a rule of another form, with a symbol that is out of range, or that stands there twice; rules a → b
+            that form a cycle, by which a sentence would have infinitely many trees.
+
+    Example:
+        >>> Productions([(2, 0, 1), (3, 2)]).symbols
+        4
+    """
+
+    def __init__(self, rules: Sequence[Sequence[int]] | None, symbols: int | None = None) -> None:
+        if rules is None:
+            self.rules, self.symbols, self.chain = None, symbols or 0, 1
+            self.count, self.levels = self.symbols**3, torch.zeros(self.symbols, dtype=torch.int64)
+            return
+        self.rules = listed = tuple(tuple(int(symbol) for symbol in rule) for rule in rules)
+        self.count = len(listed)
+        self.symbols = 1 + max(map(max, listed), default=-1) if symbols is None else symbols
+        for rule in listed:
+            if len(rule) not in (2, 3) or not all(0 <= symbol < self.symbols for symbol in rule):
+                raise ValueError(f"rules must be 2 or 3 symbols from 0 to {self.symbols - 1}, got {rule}")
+        if len(set(listed)) < len(listed):
+            twice = next(rule for r, rule in enumerate(listed) if rule in listed[:r])
+            raise ValueError(f"rules must be different, got {twice} twice")
+        self.levels = torch.from_numpy(_levels(listed, self.symbols))
+        self.chain = 1 + int(self.levels.max())
+        codes = [self._code(*rule) for rule in listed]
+        self._codes, self._order = torch.tensor(codes, dtype=torch.int64).sort()
+
+    def _code(self, head: Any, left: Any, right: Any = -1) -> Any:
+        return (head * self.symbols + left) * (self.symbols + 1) + 1 + right
+
+    def level(self, symbol: Tensor) -> Tensor:
+        """The largest number of rules a → b one after the other that begin with symbols."""
+        return self.levels.to(symbol.device)[symbol]
+
+    def find(self, head: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        """The numbers of rules, int64; ``right`` is -1 for a → b. -1 if there is none."""
+        if self.rules is None:
+            known = (head >= 0) & (left >= 0) & (right >= 0)
+            return torch.where(known, (head * self.symbols + left) * self.symbols + right, -1)
+        if not self.rules:
+            return torch.full_like(head, -1)
+        codes, order = self._codes.to(head.device), self._order.to(head.device)
+        wanted = torch.where((head >= 0) & (left >= 0), self._code(head, left, right), -1)
+        place = torch.searchsorted(codes, wanted).clamp_max(codes.shape[0] - 1)
+        return torch.where(codes[place] == wanted, order[place], -1)
+
+
+def _levels(rules: tuple[tuple[int, ...], ...], symbols: int) -> np.ndarray:
+    """The largest number of rules a → b [N] one after the other that begin with each symbol."""
+    chains = np.array([rule for rule in rules if len(rule) == 2], np.int64).reshape(-1, 2)
+    level = np.zeros(symbols, np.int64)
+    for _ in range(symbols):
+        higher = level.copy()
+        np.maximum.at(higher, chains[:, 0], 1 + level[chains[:, 1]])
+        if np.array_equal(higher, level):
+            return level
+        level = higher
+    cyclic = [rule for rule in chains.tolist() if level[rule[0]] >= symbols]
+    raise ValueError(f"rules of two symbols must form no cycle, got one by which {cyclic[0][0]} derives itself")
+
+
+@cached_program
+def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[int, ...], ...] | None) -> Program:
+    """Scores of words by preterminal, rules, starts, and spans by symbol. Roots are the lengths from 0 to ``words``.
+
+    For the words i to j there is a node for each pair of symbols that a rule has on its right side, so that splits are
+    not multiplied by rules, and two for each symbol: before and after the score of the span.
+    """
+    if rules is None:
+        triples = np.moveaxis(np.indices((symbols,) * 3), 0, -1).reshape(-1, 3)
+        binary, numbers, chains = triples, np.arange(len(triples)), np.empty((0, 3), np.int64)
+    else:
+        own = [(*rule, r) for r, rule in enumerate(rules)]
+        binary, chains = (np.array([r for r in own if len(r) == n], np.int64).reshape(-1, n) for n in (4, 3))
+        binary, numbers = binary[:, :3], binary[:, 3]
+    count = symbols**3 if rules is None else len(rules or ())
+    pairs, pair = np.unique(binary[:, 1] * symbols + binary[:, 2], return_inverse=True)
+    level = _levels(rules or (), symbols)
+    place = np.argsort(np.argsort(level, kind="stable"))
+    # Which symbols derive one word, and which several.
+    narrow, wide = np.arange(symbols) < preterminals, np.isin(np.arange(symbols), binary[:, 0])
+    for _ in range(level.max()):
+        for derives in (narrow, wide):
+            derives[chains[derives[chains[:, 1]], 0]] = True
+    width = len(pairs) + 2 * symbols
+    starts = words * preterminals + count
+    spans = starts + symbols
+    builder = ProgramBuilder(scores=spans + words * words * symbols)
+
+    def base(i: Any, j: Any) -> Any:
+        """The first node of a span; by their last word, then from short to long. One more ends those of a last word."""
+        return 1 + width * (j * (j + 1) // 2 + j - i) + j
+
+    def node(i: Any, j: Any, symbol: Any, scored: bool = True) -> Any:
+        return base(i, j) + len(pairs) + 2 * place[symbol] + scored
+
+    builder.add(0)
+    i, k, j = (axis[:, None] for axis in np.nonzero(_splits(words)))
+    for short, left in ((True, narrow), (False, wide)):
+        for brief, right in ((True, narrow), (False, wide)):
+            own, used = ((i == k) == short) & ((k + 1 == j) == brief), left[pairs // symbols] & right[pairs % symbols]
+            a, b, c = (axis[own[:, 0]] for axis in (i, k, j))
+            q = np.flatnonzero(used)
+            builder.add(base(a, c) + q, node(a, b, pairs[q] // symbols), node(b + 1, c, pairs[q] % symbols))
+    first, last = (axis[:, None] for axis in np.triu_indices(words, 1))
+    index = words * preterminals + numbers
+    builder.add(node(first, last, binary[:, 0], False), base(first, last) + pair.reshape(-1), index=index)
+    word, symbol = np.ogrid[:words, :symbols]
+    builder.add(node(word, word, symbol, False), index=word * preterminals + symbol, where=symbol < preterminals)
+    for i, j, derives in ((word, word, narrow), (first, last, wide)):
+        own = chains[derives[chains[:, 1]]]
+        builder.add(node(i, j, own[:, 0], False), node(i, j, own[:, 1]), index=words * preterminals + own[:, 2])
+        index = spans + (i * words + j) * symbols + symbol
+        builder.add(node(i, j, symbol), node(i, j, symbol, False), index=index, where=derives)
+        whole = derives[None] & (i == 0)
+        builder.add(base(0, j) + width, node(0, j, symbol), index=starts + symbol, where=whole)
+    return builder.build(np.append(0, base(0, np.arange(words)) + width))
+
+
+def _splits(words: int) -> np.ndarray:
+    """[i, k, j], true where words i to j can be split behind word k."""
+    i, k, j = np.ogrid[:words, :words, :words]
+    return (i <= k) & (k < j)

@@ -1,0 +1,104 @@
+"""Grammars: all rules or some, shared or by sentence, closed forms, constraints, and what is refused."""
+
+from itertools import product
+from math import comb
+
+import pytest
+import torch
+from enumerated_programs import PRODUCTIONS, random_grammars
+from enumeration import random_scores
+from oracles import ORACLES
+from program_members import to_the_left
+from torch import Tensor
+from torch.testing import assert_close
+
+from structsmooth.structures import Constituents, Grammar, Productions
+
+
+def scores(*shape: int, seed: int = 0) -> Tensor:
+    return random_scores(torch.Generator().manual_seed(seed), False, 0.0)(*shape)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "torch"])
+def test_numbers_of_trees_are_those_of_catalan(backend: str) -> None:
+    for n, symbols in product(range(1, 6), (1, 2)):
+        zeros = torch.zeros(1, n, symbols, dtype=torch.float64)
+        dense = Grammar(zeros, zeros.new_zeros((symbols,) * 3), zeros[0, 0], backend=backend)  # type: ignore[arg-type]
+        number = comb(2 * n - 2, n - 1) // n * symbols ** (2 * n - 1)
+        assert_close(dense.log_count().exp(), torch.tensor([float(number)]).double())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_all_rules_are_those_of_a_list(shared: bool) -> None:
+    batch = () if shared else (2,)
+    lexical, rules, start = scores(2, 4, 2), scores(*batch, 3, 3, 3, seed=1), scores(*batch, 3, seed=2)
+    spans, lengths = scores(2, 4, 4, 3, seed=3), torch.tensor([4, 3])
+    every = Productions([*product(range(3), repeat=3)])
+    dense = Grammar(lexical, rules, start, spans, lengths)
+    listed = Grammar(lexical, rules.flatten(-3), start, spans, lengths, productions=every)
+    y = dense.max()[1]
+    assert torch.equal(y, listed.max()[1])
+    for oracle in ORACLES:
+        for own, other in zip(ORACLES[oracle](dense, y), ORACLES[oracle](listed, y), strict=True):
+            assert_close(own.reshape(2, -1), other.reshape(2, -1))
+    if shared:
+        batched = dense.batched()
+        assert [tuple(p.shape) for p in batched.potentials[1:3]] == [(2, 3, 3, 3), (2, 3)]
+        rules.requires_grad_()
+        (own,) = torch.autograd.grad(dense.logsumexp().sum(), rules)
+        assert_close(own, batched.marginals()[1].sum(0))
+
+
+def test_one_symbol_makes_binary_trees_of_spans() -> None:
+    spans = scores(2, 5, 5, 1)
+    grammar = Grammar(torch.zeros(2, 5, 1).double(), torch.zeros(1, 1, 1), torch.zeros(1), spans)
+    trees = Constituents(spans, binary=True)
+    assert_close(grammar.logsumexp(), trees.logsumexp())
+    assert_close(grammar.marginals()[3], trees.marginals()[0])
+    assert torch.equal(grammar.max()[1].squeeze(3), trees.max()[1])
+
+
+def test_forbidden_rules_and_spans() -> None:
+    lexical, rules, start, spans, lengths = random_grammars(3, 4, lengths=[4, 3, 2])
+    grammar = Grammar(lexical, rules, start, spans, lengths, productions=PRODUCTIONS)
+    kept = torch.arange(4)[:, None] <= torch.arange(4)
+    kept[1, 2] = False  # words 1 and 2 are no constituent
+    restricted = grammar.restrict(None, torch.arange(6) != 4, None, kept.unsqueeze(2))
+    _, counts, _, probability = restricted.marginals()
+    assert not counts[:, 4].any()
+    assert not probability[:, 1, 2].any()
+    assert not (restricted.topk(5)[1][:, :, 1, 2] >= 0)[restricted.topk(5)[0] > -torch.inf].any()
+
+
+@pytest.mark.parametrize(
+    ("rules", "symbols", "message"),
+    [
+        ([(0, 1, 2), (0, 3)], 3, r"rules must be 2 or 3 symbols from 0 to 2, got \(0, 3\)"),
+        ([(0, 1, 2, 3)], None, "rules must be 2 or 3 symbols"),
+        ([(0, 1), (0, 1)], None, r"rules must be different, got \(0, 1\) twice"),
+        ([(2, 0), (0, 1), (1, 2)], None, "rules of two symbols must form no cycle, got one by which 2 derives itself"),
+        ([(0, 0)], None, "must form no cycle"),
+    ],
+)
+def test_rules_that_are_none_are_refused(rules: list[tuple[int, ...]], symbols: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Productions(rules, symbols)
+
+
+def test_sizes_must_fit_the_rules() -> None:
+    lexical, rules, start = torch.zeros(1, 3, 2), torch.zeros(6), torch.zeros(5)
+    for arguments, message in (
+        ((torch.zeros(1, 3, 6), rules, start), "lexical must have shape .* with P <= N = 5 symbols, got P = 6"),
+        ((lexical, torch.zeros(7), start), r"rules must have shape \[R\] or \[B, R\] = \(1, 6\), got \(7,\)"),
+        ((lexical, rules, torch.zeros(4)), r"start must have shape \[N\] or \[B, N\] = \(1, 5\), got \(4,\)"),
+        ((lexical, rules, start, torch.zeros(1, 3, 3, 4)), r"spans must have shape \[B, n, n, N\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Grammar(*arguments, productions=PRODUCTIONS)
+    with pytest.raises(ValueError, match=r"rules must have shape \[N, N, N\] or \[B, N, N, N\] = \(1, 5, 5, 5\)"):
+        Grammar(lexical, rules, start)
+    grammar = Grammar(lexical, rules, start, productions=PRODUCTIONS)
+    y = to_the_left(lexical)
+    y[0, 0, 1, 0] = 2
+    with pytest.raises(ValueError, match="y must hold labels of trees of the grammar; those of example 0 make none"):
+        grammar.score(y)
