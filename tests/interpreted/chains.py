@@ -230,3 +230,10 @@ def test_plain_torch_takes_their_place(kernel: str) -> None:
 def test_tiles_of_thousands_of_states() -> None:
     for states in (2049, 5000, 20_000):
         assert all(tile > 0 for tile in tiles_of(states, 4).values())
+
+
+def test_float32_marginals_of_a_constant_sum_have_no_gradient() -> None:
+    unary, transition, lengths = random_chains(2, 5, 3, FORMS[0], lengths=[5, 3])
+    chain = on("triton", unary.float(), transition.float(), lengths)
+    found = derivatives(lambda chain: (torch.stack([m.sum() for m in chain.marginals()]),), order=1)(chain)
+    assert max(float(gradient.abs().max()) for gradient in found) < 1e-12

@@ -182,3 +182,10 @@ def test_grids_of_more_scores_than_their_other_dimensions_have() -> None:
         chain.sample(70_000)
     assert all(len(grid) == 1 for grid in found.values())
     assert found["parts"][0] > 2 * 2**15 < found["draw"][0]
+
+
+def test_float32_marginals_of_a_constant_sum_have_no_gradient() -> None:
+    member = PROGRAMS["Subset torch"]
+    instance = changed(member.random("tiny"), lambda scores: scores.float())
+    found = gradients(member, instance, lambda s: torch.stack([m.sum() for m in s.marginals()]), "triton")
+    assert max(float(gradient.abs().max()) for gradient in found) < 1e-12

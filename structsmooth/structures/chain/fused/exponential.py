@@ -159,9 +159,14 @@ def tangents(
     pairs: Tensor,
     summed: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Derivatives of :func:`smooth` in a direction [B, T, S] and [1 or B, 1 or T-1, S, S] of the scores."""
+    """Derivatives of :func:`smooth` in a direction [B, T, S] and [1 or B, 1 or T-1, S, S] of the scores, in float64."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels
 
+    if unary.dtype != torch.float64:  # these are differences of sums over whole sequences
+        wide = unary.double(), transition.double(), lengths
+        kept = filter_messages(*wide)[1:]
+        moves = tangents(*wide, *kept, weights.double(), node.double(), pairs.double(), summed)
+        return moves[0].to(unary.dtype), moves[1].to(unary.dtype)
     unary, transition, node, pairs = (tensor.contiguous() for tensor in (unary, transition, node, pairs))
     batch, steps, states = unary.shape
     out, out_pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)

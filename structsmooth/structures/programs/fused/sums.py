@@ -115,9 +115,17 @@ def _plain_tangents(
 def tangents(
     scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
-    """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B]."""
+    """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B].
+
+    They are differences of sums over whole outputs, and so in float64.
+    """
     from structsmooth.structures.programs.fused import sum_kernels as kernels
 
+    if scores.dtype != torch.float64:
+        wide, weights, directions = scores.double(), weights.double(), directions.double()
+        values = _sums(wide, root_index, handle, False)[1]
+        turned, moves = tangents(wide, root_index, values, weights, directions, handle)
+        return turned.to(scores.dtype), moves.to(scores.dtype)
     t, roots, sizes = rooted(root_index, handle)
     scores, directions = scores.contiguous(), directions.contiguous()
     out, at_root = _like_tangents(scores)
