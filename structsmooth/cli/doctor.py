@@ -53,8 +53,8 @@ class Finding:
 def doctor(options: Namespace) -> int:
     """Check the installation: versions, devices, threads, caches, data and a self-test.
 
-    XX
-    The exit code is 1 if something is wrong; then the output says what to do.
+    The self-test takes about five seconds. On the first use, it compiles the loops of all structures, for a minute or
+    two. The exit code is 1 if something is wrong; then the output says what to do.
     """
     findings = {}
     for section, check in _CHECKS.items():
