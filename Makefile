@@ -52,7 +52,7 @@ test-portable: .venv/installed-dev
 	$(PORTABLE) OMP_NUM_THREADS=2 $(BIN)/pytest $(IN_PARALLEL) $(NUMERICAL)
 
 gpu: .venv/installed-dev
-	$(BIN)/pytest tests/interpreted/chains.py tests/interpreted/programs.py
+	$(BIN)/pytest tests/interpreted/chains.py tests/interpreted/programs.py tests/interpreted/solvers.py
 	$(BIN)/pytest tests/structures/test_contract.py -k other_devices
 	$(BIN)/python scripts/benchmark_gpu.py --out runs/gpu.md
 

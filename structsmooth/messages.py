@@ -53,7 +53,7 @@ def tracked(steps: Iterable[T], description: str, total: int | None = None) -> I
     from rich.progress import track
 
     console = Console(stderr=True)
-    return track(steps, description, total, console=console, disable=not shown_on(console), transient=True)
+    return track(steps, description, total, console=console, transient=True) if shown_on(console) else steps
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from structsmooth.settings import PositiveInt, check_settings
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.checks import Mu
 from structsmooth.structures.distribution import by_example
+from structsmooth.structures.operators import smoothed_maximum
 from structsmooth.structures.sparse_marginals import RegularizedParts, SparseSolution, sparse_map
 
 T = TypeVar("T", bound="Smoother")
@@ -86,19 +87,7 @@ class L2(Smoother):
         if (found := structure.smoothed_top_k(self.mu, self.k)) is not None:
             return found
         values, _ = structure.topk(self.k)
-        best = values.detach()[:, :1]
-        feasible = best > -torch.inf
-        largest = torch.where(feasible, best, 0.0)
-        support = simplex_projection(torch.where(feasible, values.detach(), 0.0) / self.mu) > 0
-        # Where the support stays the same, h_μ is a quadratic function, and autograd finds all of its derivatives: the
-        # first is u = 1/s + (z - mean)/μ, with s the size of the support. Scores below the largest lose no digits.
-        size = support.sum(-1, keepdim=True).to(values.dtype)
-        below = torch.where(support & feasible, values - largest, 0.0)
-        mean = below.sum(-1, keepdim=True) / size
-        deviations = torch.where(support, below - mean, 0.0)
-        smoothed = largest + mean + deviations.square().sum(-1, keepdim=True) / (2 * self.mu)
-        smoothed = smoothed + self.mu / 2 * (1 - 1 / size)
-        return torch.where(feasible, smoothed, -torch.inf).squeeze(-1), best.squeeze(-1)
+        return smoothed_maximum(values, self.mu)[0], values.detach()[:, 0]
 
     def is_exact(self, structure: Structure) -> Tensor:
         """Whether the top-K strategy equals full ℓ₂ smoothing (Proposition 4): bool [B]."""

@@ -378,6 +378,7 @@ class LastResultCache(Generic[T]):
 
     def __call__(self, examples: Sequence[Any]) -> T:
         """What the function gives for a list; of the latest list, without a new call."""
-        if self._latest is None or self._latest[0] is not examples:
-            self._latest = examples, self._function(examples)
-        return self._latest[1]
+        latest = self._latest  # which another thread may replace
+        if latest is None or latest[0] is not examples:
+            self._latest = latest = examples, self._function(examples)
+        return latest[1]

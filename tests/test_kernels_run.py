@@ -1,4 +1,7 @@
-"""Kernels for GPUs, without a GPU: Triton interprets them, which it must be told at its import, in a process each."""
+"""What runs on GPUs, without one, in a process each: kernels in Triton's interpreter, solvers on a device in Python.
+
+Triton must be told at its import, and torch before its first backward pass.
+"""
 
 import os
 import subprocess
@@ -6,16 +9,32 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.utils import backend_registration
 
 from structsmooth.compiled.gpu import HAS_TRITON
 
 TESTS = Path(__file__).parent
 
+suites = pytest.mark.parametrize("suite", ["not long", pytest.param("long", marks=pytest.mark.long)])
+
 
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton, which comes with torch on Linux")
-@pytest.mark.parametrize("suite", ["not long", pytest.param("long", marks=pytest.mark.long)])
+@suites
 @pytest.mark.parametrize("file", ["chains.py", "programs.py"])
 def test_interpreted(file: str, suite: str) -> None:
+    run(file, suite, "1")
+
+
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="needs a version of torch with devices in Python",
+)
+@suites
+def test_solvers(suite: str) -> None:
+    run("solvers.py", suite, "0")
+
+
+def run(file: str, suite: str, interpret: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -30,7 +49,7 @@ def test_interpreted(file: str, suite: str) -> None:
         "no:xdist",
         TESTS / "interpreted" / file,
     ]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
     assert " passed" in ran.stdout

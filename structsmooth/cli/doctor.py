@@ -8,6 +8,7 @@ import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -52,8 +53,8 @@ class Finding:
 def doctor(options: Namespace) -> int:
     """Check the installation: versions, devices, threads, caches, data and a self-test.
 
-    The self-test takes about five seconds, and about twenty seconds more on the first use, when loops are compiled.
-    The exit code is 1 if something is wrong; then the output says what to do.
+    The self-test takes about five seconds. On the first use, it compiles the loops of all structures, for a minute or
+    two. The exit code is 1 if something is wrong; then the output says what to do.
     """
     findings = {}
     for section, check in _CHECKS.items():
@@ -145,8 +146,9 @@ def check_extras() -> Iterator[Finding]:
 
 
 def check_computations() -> Iterator[Finding]:
-    """Small computations with known results."""
-    yield _tested("oracles", check_oracles)
+    """Small computations with known results, on every device."""
+    for device in ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]:
+        yield _tested(f"oracles, {device}", partial(check_oracles, device))
     yield _tested("training", check_training)
 
 

@@ -1,9 +1,16 @@
 """Where Triton kernels can run. Triton comes with torch for Linux; without it, oracles on GPUs are plain torch."""
 
+import functools
 import os
+import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+
+R = TypeVar("R")
 
 HAS_TRITON = find_spec("triton") is not None
 """Whether Triton is installed; it is imported with the first kernel."""
@@ -28,3 +35,57 @@ def launch(tile: int, bytes_of_a_thread: int) -> dict[str, int]:
     # Without a limit, ptxas spills a few registers for the sake of programs that run beside; AMD's compiler has none.
     limit = {} if torch.version.hip else {"maxnreg": 255 if warps <= 8 else 128}
     return {"num_warps": warps, **limit}
+
+
+class LaunchError(RuntimeError):
+    """A kernel that does not compile or launch where it is to run; the error behind it says why."""
+
+
+def run(kernel: Any, programs: int, first: Tensor, *arguments: Any, **options: Any) -> None:
+    """Run a kernel on the device of its first argument, as so many programs of a grid of one dimension.
+
+    The other dimensions of a grid end at 65,535 programs, this one at 2³¹.
+
+    Raises:
+        LaunchError: it does not compile or launch.
+    """
+    try:
+        with torch.cuda.device_of(first):
+            kernel[(programs,)](first, *arguments, **options)
+    except Exception as error:  # compilers, Triton and drivers have errors of their own
+        raise LaunchError(kernel.__name__) from error
+
+
+_fallen: set[tuple[Any, ...]] = set()
+
+
+def or_plain(plain: Callable[..., R]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Where a kernel of a function does not run, let plain torch compute the same, with a warning.
+
+    From then on it does for all functions of the same room, for scores on that device, of that type and as many states:
+    what one of them keeps for another one is the work of kernels.
+
+    Args:
+        plain: of the same arguments; what is kept for kernels may be anything.
+    """
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        room = function.__module__.rpartition(".")[0]
+
+        @functools.wraps(function)
+        def call(scores: Tensor, *others: Any) -> R:
+            use = (room, scores.device, scores.dtype, scores.shape[2:])
+            if use not in _fallen:
+                try:
+                    return function(scores, *others)
+                except LaunchError as error:
+                    _fallen.add(use)
+                    cause, kernel = error.__cause__, f"{room.removeprefix('structsmooth.structures.')}.{error}"
+                    text = str(cause).strip().partition("\n")[0]
+                    told = f"the kernel {kernel} does not run on {scores.device} ({type(cause).__name__}: {text})"
+                    warnings.warn(f"{told}; plain torch takes its place", RuntimeWarning, stacklevel=2)
+            return plain(scores, *others)
+
+        return call
+
+    return decorate

@@ -5,6 +5,13 @@ import triton.language as tl
 
 
 @triton.jit
+def own_part(parts):
+    """The example of a program, int64, and which of so many parts of it: grids have one dimension."""
+    i = tl.program_id(0)
+    return (i // parts).to(tl.int64), i % parts
+
+
+@triton.jit
 def finite(scores):
     """Scores, with 0 in place of -inf."""
     return tl.where(scores > float("-inf"), scores, 0.0)

@@ -199,10 +199,10 @@ def _kept(problem: LinearProblem, state: BCFWState, labels: Tensor) -> BCFWState
     sizes, capacity = torch.tensor(problem.atom_offsets).diff(), point.alphas.shape[1]
     block_of = torch.arange(len(sizes)).repeat_interleave(sizes)
     changed = torch.zeros(len(sizes), dtype=torch.bool)
-    changed[block_of[_labels(problem) != labels]] = True
+    changed[block_of[(_labels(problem) != labels).cpu()]] = True
     kept = state.moved(statistics=problem.with_labels(point.statistics, changed), stamps=point.stamps[:0])
     if not capacity:
         return kept
     atoms, alphas, _ = problem.label_sets(capacity)
-    outputs = torch.where(changed.repeat_interleave(sizes * capacity), atoms, point.outputs)
+    outputs = torch.where(changed.repeat_interleave(sizes * capacity).to(atoms.device), atoms, point.outputs)
     return kept.moved(outputs=outputs, alphas=torch.where(changed[:, None], alphas, point.alphas))

@@ -2,14 +2,16 @@
 
 import json
 import sys
+import warnings
 
 import pytest
+import torch
 from source_tree import ROOT
 
 from structsmooth.cli import main
-from structsmooth.cli.doctor import EXTRAS, check_extras, check_folder
-from structsmooth.cli.self_test import check_oracles, check_training
-from structsmooth.structures import LinearChain
+from structsmooth.cli.doctor import EXTRAS, check_computations, check_extras, check_folder
+from structsmooth.cli.self_test import Kind, check_oracles, check_training
+from structsmooth.structures import Candidates, LinearChain
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,7 +22,7 @@ else:
 @pytest.fixture
 def no_self_test(monkeypatch):
     for name in ("check_oracles", "check_training"):
-        monkeypatch.setattr(f"structsmooth.cli.doctor.{name}", lambda: "skipped")
+        monkeypatch.setattr(f"structsmooth.cli.doctor.{name}", lambda *_: "skipped")
 
 
 def test_a_good_installation_passes(capsys, monkeypatch):
@@ -29,7 +31,7 @@ def test_a_good_installation_passes(capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert found.pop("ok")
     assert set(found) == {"versions", "devices", "threads", "cache", "data", "extras", "self-test"}
-    assert [test["name"] for test in found["self-test"]] == ["oracles", "training"]
+    assert [test["name"] for test in found["self-test"]] == ["oracles, cpu", "training"]
     assert all(finding["advice"] == "" for section in found.values() for finding in section)
     assert "FIN5" in next(finding["value"] for finding in found["data"] if finding["name"] == "ner")
 
@@ -62,8 +64,35 @@ def test_a_failing_self_test_is_reported(capsys, monkeypatch):
 def test_wrong_oracles_are_found(monkeypatch):
     right = LinearChain.logsumexp
     monkeypatch.setattr(LinearChain, "logsumexp", lambda chain: right(chain) + 1e-3)
-    with pytest.raises(RuntimeError, match="the exp oracle of a chain"):
+    with pytest.raises(RuntimeError, match="the exp oracle of LinearChain"):
         check_oracles()
+
+
+def test_places_of_oracles_are_told():
+    found = check_oracles()
+    assert "compiled loops on the CPU: LinearChain, SemiMarkov" in found
+    assert found.endswith("plain torch: Candidates")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_kernels_are_told():
+    assert "kernels: LinearChain, SemiMarkov" in check_oracles("cuda")
+
+
+def test_outputs_that_are_left_out_are_found(monkeypatch):
+    monkeypatch.setattr("structsmooth.cli.self_test.kinds", lambda: [Kind(Candidates(torch.zeros(1, 3)), 2)])
+    with pytest.raises(RuntimeError, match="Candidates finds more than 2 outputs"):
+        check_oracles()
+
+
+def test_kernels_that_do_not_run_are_a_fault(monkeypatch):
+    def fallen(*_):
+        warnings.warn("the kernel chain.fused.forward does not run", RuntimeWarning, stacklevel=2)
+
+    monkeypatch.setattr(LinearChain, "max", fallen)
+    finding = next(iter(check_computations()))
+    assert "RuntimeWarning: the kernel chain.fused.forward does not run" in finding.value
+    assert finding.advice
 
 
 def test_training_without_progress_is_found(monkeypatch):

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from enumeration import FORMS, Potentials, random_chains
-from interpreted.counting import DEVICE, counted, needs_interpreter
+from interpreted.counting import DEVICE, counted, each_kernel, failing, needs_interpreter
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import L2, Entropy, LinearChain, StructuralHinge
+from structsmooth.structures.chain.fused.tiles import tiles_of
 
 # Batch, positions, states, lengths: one of each, sizes that are no power of two, and two tiles of 70 states.
 SHAPES = [
@@ -211,3 +212,28 @@ def test_bytes_of_values_with_gradients(query: Callable[[LinearChain], Tensor]) 
         query(on("triton", unary, transition)).backward()
     arguments = sum(2 * tensor.nbytes for tensor in (unary, transition))
     assert arguments < traffic.bytes <= 3 * arguments
+
+
+@needs_interpreter
+@each_kernel("backward", "forward", "tangent", "sample", "top_k", "score", "parts", "max_marginals")
+def test_plain_torch_takes_their_place(kernel: str) -> None:
+    instance, y = random_chains(2, 4, 3, FORMS[0], lengths=[4, 2]), torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0]])
+    with failing(kernel):
+        agree(instance, derivatives(lambda chain: (chain.logsumexp(),), order=2))
+        agree(instance, derivatives(lambda chain: chain.marginals(), order=1))
+        agree(instance, derivatives(lambda chain: (chain.topk(2)[0], L2(0.3, 3)(chain), chain.score(y)), order=1))
+        for query in (lambda chain: chain.topk(3), lambda chain: chain.max_marginals(), L2(20.0, 3).with_max):
+            agree(instance, query)
+        agree(instance, lambda chain: chain.sample(3, torch.Generator().manual_seed(0)))
+
+
+def test_tiles_of_thousands_of_states() -> None:
+    for states in (2049, 5000, 20_000):
+        assert all(tile > 0 for tile in tiles_of(states, 4).values())
+
+
+def test_float32_marginals_of_a_constant_sum_have_no_gradient() -> None:
+    unary, transition, lengths = random_chains(2, 5, 3, FORMS[0], lengths=[5, 3])
+    chain = on("triton", unary.float(), transition.float(), lengths)
+    found = derivatives(lambda chain: (torch.stack([m.sum() for m in chain.marginals()]),), order=1)(chain)
+    assert max(float(gradient.abs().max()) for gradient in found) < 1e-12

@@ -1,6 +1,8 @@
 """Where kernels are tested; their launches, and the bytes that they load and store, counted in the interpreter."""
 
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +12,16 @@ from unittest.mock import patch
 import pytest
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
+from structsmooth.compiled import gpu
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
+
+
+def each_kernel(first: str, *others: str) -> pytest.MarkDecorator:
+    """One kernel in every suite, the others in the long one."""
+    return pytest.mark.parametrize("kernel", [first, *(pytest.param(name, marks=pytest.mark.long) for name in others)])
+
 
 needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="counts what the interpreter does")
 
@@ -52,3 +62,37 @@ def counted() -> Iterator[Traffic]:
         patch.object(InterpreterBuilder, "create_masked_store", counting_store),
     ):
         yield traffic
+
+
+@contextmanager
+def failing(kernel: str) -> Iterator[None]:
+    """Where the kernel of a name does not launch, of which there has to be one warning."""
+    launch = GridExecutor.__call__
+
+    def refusing_launch(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.fn.__name__ == kernel:
+            raise ValueError("no such card")
+        return launch(self, *arguments, **options)
+
+    with (
+        patch.object(GridExecutor, "__call__", refusing_launch),
+        patch.object(gpu, "_fallen", set()),
+        warnings.catch_warnings(record=True) as told,
+    ):
+        warnings.simplefilter("always")
+        yield
+    messages = [str(warning.message) for warning in told if "the kernel" in str(warning.message)]
+    assert len(messages) == 1
+    assert re.match(rf"the kernel \w+\.fused\.{kernel} does not run on .* \(ValueError: no such card\)", messages[0])
+
+
+@contextmanager
+def grids() -> Iterator[dict[str, tuple[int, ...]]]:
+    """The grids of kernels, which do not run."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def note(self: Any, *_: Any, **options: Any) -> None:
+        found[self.fn.__name__] = self.grid
+
+    with patch.object(GridExecutor, "__call__", note):
+        yield found

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from interpreted.counting import DEVICE, counted, needs_interpreter
+from interpreted.counting import DEVICE, counted, each_kernel, failing, grids, needs_interpreter
 from member import Instance, Member, changed, potentials_of, with_potentials
 from program_members import PROGRAMS
 from torch import Tensor
 from torch.testing import assert_close
 
-from structsmooth import L2, StructuralHinge
+from structsmooth import L2, SemiMarkov, StructuralHinge
 from structsmooth.programs import DynamicProgram
 
 # What numpy says of -inf, which the interpreter computes with.
@@ -141,3 +141,51 @@ def test_a_loss_launches_five_kernels(name: str) -> None:
         with counted() as traffic:
             loss(on("triton", member, with_potentials(instance, inputs)), member.labels(inputs[0])).backward()
         assert traffic.launches == 5
+
+
+@needs_interpreter
+@each_kernel("adjoints", "sums", "parts", "tangents", "turned_parts")
+def test_plain_torch_takes_the_place_of_sums(kernel: str) -> None:
+    member = PROGRAMS["Constituents torch"]
+    instance = member.random("least")
+    largest = kernel in {"sums", "adjoints", "parts"}
+    with failing(kernel):
+        found = turned(member, instance, lambda s: s.logsumexp(), "triton")
+        if largest:
+            agree(member, instance, lambda s: s.max_marginals())
+            agree(member, instance, lambda s: s.marginals())
+    assert_close(found, turned(member, instance, lambda s: s.logsumexp(), "torch"))
+
+
+@needs_interpreter
+@each_kernel("follow", "best", "weighted_uses", "scores_of_outputs", "draw")
+def test_plain_torch_takes_the_place_of_outputs(kernel: str) -> None:
+    member = PROGRAMS["SemiMarkov torch"]
+    instance = member.random("least")
+    y = on("torch", member, instance).topk(2)[1][:, 1]
+    with failing(kernel):
+        agree(member, instance, lambda s: s.topk(2))
+        agree(member, instance, lambda s: s.score(y))
+        sample = on("triton", member, instance).sample(2, torch.Generator().manual_seed(0))
+        pairs = [[gradients(member, instance, q, b) for b in ("triton", "torch")] for q in (L2(0.3, 3), L2(20.0, 3))]
+    assert sample.shape[1] == 2
+    for found, expected in pairs:
+        assert_close(found, expected)
+
+
+@needs_interpreter
+def test_grids_of_more_scores_than_their_other_dimensions_have() -> None:
+    unary, transition, durations = (torch.zeros(shape) for shape in ((2, 600, 2), (2, 2), (500, 2)))
+    chain = SemiMarkov(unary.requires_grad_(), transition, durations, backend="triton")
+    with grids() as found:
+        chain.logsumexp().sum().backward()
+        chain.sample(70_000)
+    assert all(len(grid) == 1 for grid in found.values())
+    assert found["parts"][0] > 2 * 2**15 < found["draw"][0]
+
+
+def test_float32_marginals_of_a_constant_sum_have_no_gradient() -> None:
+    member = PROGRAMS["Subset torch"]
+    instance = changed(member.random("tiny"), lambda scores: scores.float())
+    found = gradients(member, instance, lambda s: torch.stack([m.sum() for m in s.marginals()]), "triton")
+    assert max(float(gradient.abs().max()) for gradient in found) < 1e-12

@@ -11,6 +11,7 @@ import structsmooth
 from structsmooth import BCFW
 from structsmooth.cli import main
 from structsmooth.tasks import NER
+from structsmooth.tasks.base import LastResultCache
 from structsmooth.tasks.trained import TrainedModel, load, train
 
 SENTENCES = [
@@ -147,3 +148,16 @@ def test_the_package_has_load_and_train():
     assert (structsmooth.load, structsmooth.train) == (load, train)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = structsmooth.nothing
+
+
+def test_a_cached_result_is_of_the_examples_that_were_asked_for():
+    """Also if another thread asks for others between."""
+    first, second = [1], [2]
+
+    class Interrupted(LastResultCache[int]):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "_latest" and value and value[0] is first:  # type: ignore[index]
+                assert self(second) == 2
+
+    assert Interrupted(sum)(first) == 1

@@ -1,7 +1,19 @@
 """Tensors that compiled passes take."""
 
+from dataclasses import replace
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
+
+D = TypeVar("D")
+
+
+def on_host(data: D) -> D:
+    """A dataclass with its tensors on the CPU, where compiled passes read them."""
+    values: dict[str, Any] = vars(data)
+    moved = {name: v.cpu() for name, v in values.items() if isinstance(v, Tensor) and v.device.type != "cpu"}
+    return replace(data, **moved) if moved else data  # type: ignore[type-var]
 
 
 def checked(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int) -> Tensor:

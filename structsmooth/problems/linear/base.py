@@ -245,7 +245,8 @@ class LinearProblem(AffineProblem):
     def with_labels(self, statistics: Tensor, changed: Tensor) -> Tensor:
         """Statistics with those of the labels in the blocks that have changed, bool [blocks]: [size]."""
         sizes = torch.tensor(self.part_offsets).diff()
-        return torch.where(changed.repeat_interleave(sizes), self.label_statistics(), self.unpacked(statistics))
+        labels = self.label_statistics()
+        return torch.where(changed.repeat_interleave(sizes).to(labels.device), labels, self.unpacked(statistics))
 
     def label_sets(self, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
         """Active sets of the labels alone, with empty caches: atoms [Σ m_i · capacity], weights and stamps.

@@ -215,7 +215,7 @@ class BCFW(DualSolver[BCFWState]):
         if self.samples_gaps and not self._sees_all(state):
             return torch.from_numpy(rng.random(problem.blocks))
         if self.sampling == "curvature" and not self._sees_all(state):
-            probabilities = (state.curvatures / state.curvatures.sum()).numpy()
+            probabilities = (state.curvatures / state.curvatures.sum()).tolist()
             return torch.from_numpy(rng.choice(problem.blocks, problem.blocks, p=probabilities))
         return torch.from_numpy(rng.permutation(problem.blocks))
 

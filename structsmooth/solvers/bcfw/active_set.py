@@ -150,7 +150,7 @@ class ActiveSet:
     def _slot(self, atom: Tensor) -> int:
         """Slot of an atom: its own, else the slot of the least weight and, among equals, of the least stamp."""
         held = (self.alpha > 0) | (self.stamps > 0)
-        same = ((self.atoms == atom).all(1) & held).nonzero()
+        same = ((self.atoms == atom).all(1).to(held.device) & held).nonzero()
         if len(same):
             return int(same[0])
         ranks = list(zip(self.alpha.tolist(), self.stamps.tolist(), strict=True))

@@ -126,7 +126,7 @@ class ExponentiatedGradient(DualSolver[ExponentiatedGradientState]):
         """
         if not self.accelerated:
             return torch.ones(problem.blocks, dtype=torch.float64), 1.0
-        kappa = entropy_level(problem) * lam / float((problem.block_weights * state.point.curvatures).max())
+        kappa = entropy_level(problem) * lam / float((problem.block_weights * state.point.curvatures.cpu()).max())
         taus = [state.tau]
         for _ in range(problem.blocks):
             product = taus[-1] * (taus[-1] + kappa)

@@ -52,9 +52,10 @@ class ModuleGraph:
             ValueError: exact inference on a structure whose outputs are fractional.
         """
         example = problem.example(i)
-        structure = example.structure.detach()
-        if not isinstance(structure, FactorGraph):
-            raise TypeError(f"SoftBCFW needs a FactorGraph in every example, got {type(structure).__name__}")
+        bound, y = example.structure.detach(), example.y.cpu()
+        if not isinstance(bound, FactorGraph):
+            raise TypeError(f"SoftBCFW needs a FactorGraph in every example, got {type(bound).__name__}")
+        structure = bound.to("cpu")
         if structure.is_fractional and by == "whole":
             raise ValueError("decomposition='whole' infers exactly: give the FactorGraph, not its LocalPolytope")
         kept = [structure.node_mask[0].nonzero()[:, 0], structure.edge_mask[0].nonzero()[:, 0]]
@@ -65,14 +66,14 @@ class ModuleGraph:
             for f in kept[2].tolist():
                 scope = structure.scopes[0, f]
                 automata.append((number[scope[scope >= 0]], structure.transitions[f]))
-        costs = without_padding(kept, structure.replace(*example.constants.with_barriers(example.costs)))
+        costs = without_padding(kept, bound.replace(*example.constants.with_barriers(example.costs)))
         nodes, pairs, *finals = (part.clamp_min(FORBIDDEN) for part in costs)
         a, b = (nodes > BARELY_ALLOWED)[edges].unbind(1)
         pairs = torch.where(a.unsqueeze(2) & b.unsqueeze(1), pairs, FORBIDDEN)  # what a node forbids, its edges do too
-        parts = structure.parts(example.y)
+        parts = structure.parts(y)
         return cls(
             kept=tuple(kept),
-            labels=example.y[0][kept[0]],
+            labels=y[0][kept[0]],
             edges=edges,
             alone=edges if by == "factors" else edges[:0],
             pieces=Pieces.of(structure, edges, automata, by),
@@ -227,9 +228,9 @@ def inner(a: Parts, b: Parts) -> float:
 
 
 def without_padding(kept: Sequence[Tensor], structure: FactorGraph) -> Parts:
-    """Potentials of nodes [N, S], edges [E, S, S] and perhaps factors [F, Q] in float64; differentiable."""
+    """Potentials of nodes [N, S], edges [E, S, S] and perhaps factors [F, Q] in float64 on the CPU; differentiable."""
     whole = structure.batched()
-    return tuple(p[0][rows].double() for p, rows in zip(whole.potentials, kept, strict=True))
+    return tuple(p[0].cpu()[rows].double() for p, rows in zip(whole.potentials, kept, strict=True))
 
 
 def _offsets(sizes: Iterable[int]) -> Tensor:

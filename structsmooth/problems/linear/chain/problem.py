@@ -16,7 +16,7 @@ from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
-from structsmooth.problems.linear.arrays import checked
+from structsmooth.problems.linear.arrays import checked, on_host
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import OracleOutput, respond
@@ -73,6 +73,8 @@ class ChainProblem(LinearProblem):
     ) -> None:
         check_labelled(sequences, labels, features, states)
         smoothing(smoother)  # refuses what compiled passes do not know
+        sequences, labels = on_host(sequences), labels.cpu()
+        cost = cost.cpu() if isinstance(cost, Tensor) else cost
         self.sequences, self.labels, self.cost, self.smoother = sequences, labels, cost, smoother
         self.features, self.states = features, states
         if not 0 < transition_scale < math.inf:

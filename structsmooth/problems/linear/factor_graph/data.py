@@ -81,6 +81,9 @@ class FactorGraphs:
     edge_sets: Tensor = _NOT_GIVEN
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):  # compiled passes read them
+                object.__setattr__(self, name, value if value is _NOT_GIVEN else value.cpu())
         require_integers("labels", self.labels)
         require_integers("edges", self.edges)
         require_integers("edge_offsets", self.edge_offsets)

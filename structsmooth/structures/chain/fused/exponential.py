@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused.tiles import fits_a_tile, keeps_transitions, sizes_of, strides, tiles_of
 from structsmooth.structures.operators import operator, save_inputs, save_inputs_and_statistics
@@ -24,7 +25,13 @@ def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tens
     return node, pairs.sum_to_size(transition.shape)
 
 
+def _plain_filter(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _, messages, shifts = _like_filter(unary, transition, lengths)
+    return reference.log_partition(unary, transition, lengths), messages, shifts
+
+
 @operator("chain_fused_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
+@or_plain(_plain_filter)
 def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], messages [B, T, S] and shifts [B, T], of which the first is differentiable."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels  # Triton loads with the first kernel
@@ -33,10 +40,19 @@ def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple
     log_z, messages, shifts = _like_filter(unary, transition, lengths)
     tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
     shared = keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"])
-    with torch.cuda.device_of(unary):
-        kernels.forward[(len(unary),)](
-            unary, transition, lengths, log_z, messages, shifts, **sizes, **tiles, SHARED=shared
-        )
+    run(
+        kernels.forward,
+        len(unary),
+        unary,
+        transition,
+        lengths,
+        log_z,
+        messages,
+        shifts,
+        **sizes,
+        **tiles,
+        SHARED=shared,
+    )
     return log_z, messages, shifts
 
 
@@ -68,7 +84,16 @@ def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | No
     return moved, moved_pairs.sum_to_size(transition.shape), None, None, None, of_weights
 
 
+def _plain_smooth(
+    unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
+) -> tuple[Tensor, Tensor]:
+    node, pairs = reference.marginals(unary, transition, lengths)
+    node, pairs = node * weights[:, None, None], pairs * weights[:, None, None, None]
+    return node, pairs.sum(1, keepdim=True) if summed else pairs
+
+
 @operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
+@or_plain(_plain_smooth)
 def smooth(
     unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
 ) -> tuple[Tensor, Tensor]:
@@ -82,11 +107,11 @@ def smooth(
     scratch = weights if one_tile else torch.empty_like(node[:, 0])
     if not (summed and one_tile):
         pairs.zero_()
-    with torch.cuda.device_of(unary):
-        kernels.backward[(len(unary),)](
-            unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs, scratch, **sizes, **tiles,
-            SHARED=keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"]), SUMMED=summed,
-        )  # fmt: skip
+    run(
+        kernels.backward, len(unary), unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs,
+        scratch, **sizes, **tiles, SHARED=keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"]),
+        SUMMED=summed,
+    )  # fmt: skip
     return node, pairs
 
 
@@ -100,12 +125,7 @@ def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple
     unary, transition, lengths, _, _, weights, node, pairs = ctx.saved_tensors
 
     def turned(unary: Tensor, transition: Tensor, weights: Tensor, node: Tensor, pairs: Tensor) -> Tensor:
-        def expected(unary: Tensor, transition: Tensor) -> Tensor:
-            marginals, joint = reference.marginals(unary, transition, lengths)
-            weight = weights[:, None, None]
-            return (marginals * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
-
-        moved, moved_pairs = torch.func.grad(expected, (0, 1))(unary, transition.expand(len(unary), -1, -1, -1))
+        moved, moved_pairs = _plain_tangents(unary, transition, lengths, None, None, weights, node, pairs)
         total: Tensor = (moved * grad_node).sum() + (moved_pairs * grad_pairs).sum()
         return total
 
@@ -114,7 +134,20 @@ def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple
     return unary, transition, None, None, None, weights, node, pairs
 
 
+def _plain_tangents(unary: Tensor, transition: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    lengths, _, _, weights, node, pairs, *_ = others
+
+    def expected(unary: Tensor, transition: Tensor) -> Tensor:
+        marginals, joint = reference.marginals(unary, transition, lengths)
+        weight = weights[:, None, None]
+        return (marginals * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
+
+    moved: tuple[Tensor, Tensor] = torch.func.grad(expected, (0, 1))(unary, transition.expand(len(unary), -1, -1, -1))
+    return moved
+
+
 @operator("chain_fused_tangents", _like_tangents, _tangents_backward)
+@or_plain(_plain_tangents)
 def tangents(
     unary: Tensor,
     transition: Tensor,
@@ -126,20 +159,24 @@ def tangents(
     pairs: Tensor,
     summed: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Derivatives of :func:`smooth` in a direction [B, T, S] and [1 or B, 1 or T-1, S, S] of the scores."""
+    """Derivatives of :func:`smooth` in a direction [B, T, S] and [1 or B, 1 or T-1, S, S] of the scores, in float64."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels
 
+    if unary.dtype != torch.float64:  # these are differences of sums over whole sequences
+        wide = unary.double(), transition.double(), lengths
+        kept = filter_messages(*wide)[1:]
+        moves = tangents(*wide, *kept, weights.double(), node.double(), pairs.double(), summed)
+        return moves[0].to(unary.dtype), moves[1].to(unary.dtype)
     unary, transition, node, pairs = (tensor.contiguous() for tensor in (unary, transition, node, pairs))
     batch, steps, states = unary.shape
     out, out_pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
     moved, scratch = unary.new_empty(batch, 2, steps, states), unary.new_empty(batch, 2, states)
     moved_batch, moved_step = strides(pairs)
-    with torch.cuda.device_of(unary):
-        kernels.tangent[(batch,)](
-            unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs, moved, out,
-            out_pairs.zero_(), scratch, **sizes_of(unary, transition), moved_batch=moved_batch, moved_step=moved_step,
-            **tiles_of(states, unary.itemsize, heavy=True), SUMMED=summed,
-        )  # fmt: skip
+    run(
+        kernels.tangent, batch, unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs, moved,
+        out, out_pairs.zero_(), scratch, **sizes_of(unary, transition), moved_batch=moved_batch, moved_step=moved_step,
+        **tiles_of(states, unary.itemsize, heavy=True), SUMMED=summed,
+    )  # fmt: skip
     return out, out_pairs
 
 
@@ -162,6 +199,7 @@ def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Te
 
 
 @operator("chain_fused_sample", _like_sample)
+@or_plain(reference.sample)
 def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Samples [B, n, T] at uniform numbers of that shape."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels
@@ -170,9 +208,9 @@ def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) 
     log_z, messages, _ = filter_messages(unary, transition, lengths)
     y = _like_sample(unary, transition, lengths, uniform)
     tiles, draws = tiles_of(unary.shape[2], unary.itemsize), uniform.shape[1]
-    with torch.cuda.device_of(unary):
-        kernels.sample[(len(unary), draws)](
-            unary, transition, lengths, messages, log_z, uniform.to(unary.dtype).contiguous(), y, draws=draws,
-            **sizes_of(unary, transition), COLUMNS=tiles["COLUMNS"], num_warps=1,
-        )  # fmt: skip
+    run(
+        kernels.sample, len(unary) * draws, unary, transition, lengths, messages, log_z,
+        uniform.to(unary.dtype).contiguous(), y, draws=draws, **sizes_of(unary, transition), COLUMNS=tiles["COLUMNS"],
+        num_warps=1,
+    )  # fmt: skip
     return y

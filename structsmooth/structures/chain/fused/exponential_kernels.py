@@ -14,7 +14,7 @@ as the nearest of these, so that nothing beyond a row is read.
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.triton_functions import add_compensated, finite, first_reached, length_of
+from structsmooth.compiled.triton_functions import add_compensated, finite, first_reached, length_of, own_part
 
 SIZES = ["steps", "states", "edge_batch", "edge_step"]
 
@@ -265,7 +265,8 @@ def sample(
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Labels [B, n, T] of samples at uniform numbers of that shape, 0 at padding; a program for each sample."""
-    b, i, edge_step = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.cast(edge_step, tl.int64)
+    b, i = own_part(draws)
+    edge_step = tl.cast(edge_step, tl.int64)
     columns = tl.arange(0, COLUMNS)
     inside = columns < states
     length = length_of(lengths, b, steps)

@@ -5,6 +5,7 @@ from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema fro
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused.tiles import sizes_of, tiles_of, top_k_tiles
 from structsmooth.structures.chain.operators import (
@@ -20,10 +21,12 @@ from structsmooth.structures.operators import (
     max_marginals_backward,
     operator,
     smoothed_gradient,
+    smoothed_maximum,
 )
 
 
 @operator("chain_fused_top_k", like_top_k, found_backward("chain_fused_weighted_parts"), save_found)
+@or_plain(reference.top_k)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     return _found(unary, transition, lengths, k)
@@ -44,11 +47,11 @@ def _found(
     ends = torch.empty(batch, k, dtype=torch.int32, device=unary.device)
     smoothed, weights = into or (values, values)
     sizes = sizes_of(unary, transition)
-    with torch.cuda.device_of(unary):
-        kernels.top_k[(batch,)](
-            unary, transition, lengths, values, y, scores, back, ends, values.new_full((1,), mu), smoothed, weights,
-            k=k, **sizes, **top_k_tiles(states, k, unary.itemsize, sizes["edge_step"]), SMOOTHED=bool(into),
-        )  # fmt: skip
+    run(
+        kernels.top_k, batch, unary, transition, lengths, values, y, scores, back, ends, values.new_full((1,), mu),
+        smoothed, weights, k=k, **sizes, **top_k_tiles(states, k, unary.itemsize, sizes["edge_step"]),
+        SMOOTHED=bool(into),
+    )  # fmt: skip
     return values, y
 
 
@@ -57,17 +60,17 @@ def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) 
 
 
 @operator("chain_fused_scores", _like_scores, scores_backward("chain_fused_weighted_parts"), save_shapes)
+@or_plain(reference.scores)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
     unary, transition = unary.contiguous(), transition.contiguous()
     out, k = _like_scores(unary, transition, lengths, y), y.shape[1]
-    with torch.cuda.device_of(unary):
-        kernels.score[(len(unary), k)](
-            unary, transition, lengths, y.contiguous(), out, k=k, **sizes_of(unary, transition), POSITIONS=128,
-            num_warps=4,
-        )  # fmt: skip
+    run(
+        kernels.score, len(unary) * k, unary, transition, lengths, y.contiguous(), out, k=k,
+        **sizes_of(unary, transition), POSITIONS=128, num_warps=4,
+    )  # fmt: skip
     return out
 
 
@@ -77,7 +80,18 @@ def _like_parts(
     return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
 
 
+def _plain_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the weighted scores, which are linear."""
+    zeros = (weights.new_zeros(len(y), y.shape[2], states), weights.new_zeros(transition_shape))
+    pull = torch.func.vjp(lambda *scores: reference.scores(*scores, lengths, y), *zeros)[1]
+    parts: tuple[Tensor, Tensor] = pull(weights)
+    return parts
+
+
 @operator("chain_fused_weighted_parts", _like_parts, parts_backward("chain_fused_scores"))
+@or_plain(_plain_parts)
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
@@ -87,11 +101,10 @@ def weighted_parts(
     (batch, k, steps), tiles = y.shape, tiles_of(states, weights.itemsize)
     node = weights.new_empty(batch, steps, states)
     pairs = weights.new_empty(batch, 1 if transition_shape[1] == 1 else steps - 1, states, states)
-    with torch.cuda.device_of(weights):
-        kernels.parts[(batch, -(-states // tiles["ROWS"]))](
-            weights.contiguous(), y.contiguous(), lengths, node, pairs, steps=steps, states=states, k=k,
-            pair_steps=pairs.shape[1], **tiles,
-        )  # fmt: skip
+    run(
+        kernels.parts, batch * -(-states // tiles["ROWS"]), weights.contiguous(), y.contiguous(), lengths, node, pairs,
+        steps=steps, states=states, k=k, pair_steps=pairs.shape[1], **tiles,
+    )  # fmt: skip
     return node, pairs.sum_to_size(transition_shape)
 
 
@@ -116,7 +129,15 @@ def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | Non
     return () if of_values is None else weighted_parts(of_values, y, lengths, ctx.states, ctx.transition_shape)
 
 
+def _plain_smoothed(
+    unary: Tensor, transition: Tensor, lengths: Tensor, k: int, mu: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    values, y = reference.top_k(unary, transition, lengths, k)
+    return *smoothed_maximum(values, mu), values, y
+
+
 @operator("chain_fused_smoothed", _like_smoothed, _smoothed_backward, _save_smoothed)
+@or_plain(_plain_smoothed)
 def smoothed_top_k(
     unary: Tensor, transition: Tensor, lengths: Tensor, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -126,6 +147,7 @@ def smoothed_top_k(
 
 
 @operator("chain_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 2))
+@or_plain(reference.max_marginals)
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
@@ -134,9 +156,8 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     batch, steps, states = unary.shape
     best: Tensor = torch.empty_like(unary)
     before, scratch = unary.new_empty(batch, 2, steps), unary.new_empty(batch, states)
-    with torch.cuda.device_of(unary):
-        kernels.max_marginals[(batch,)](
-            unary, transition, lengths, best, before, scratch, **sizes_of(unary, transition),
-            **tiles_of(states, unary.itemsize),
-        )  # fmt: skip
+    run(
+        kernels.max_marginals, batch, unary, transition, lengths, best, before, scratch, **sizes_of(unary, transition),
+        **tiles_of(states, unary.itemsize),
+    )  # fmt: skip
     return best

@@ -23,7 +23,7 @@ def sizes_of(unary: Tensor, edges: Tensor) -> dict[str, int]:
 def tiles_of(states: int, size: int, heavy: bool = False) -> dict[str, int]:
     """Tiles of transitions for numbers of so many bytes; ``heavy`` kernels need more registers for each number."""
     columns = max(2, power_of_two(states))
-    rows = columns if columns**2 <= LARGEST else LARGEST // (2 * columns)
+    rows = columns if columns**2 <= LARGEST else max(1, LARGEST // (2 * columns))
     # One warp needs no barriers, so that small tiles take one, if its registers suffice.
     alone = rows * columns <= 1024 and size == 4 and not heavy
     thread = 128 if alone else 64 if heavy and size == 4 else 32

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.compiled.gpu import power_of_two
-from structsmooth.structures.operators import operator, smoothed_gradient
+from structsmooth.compiled.gpu import or_plain, power_of_two, run
+from structsmooth.structures.operators import operator, smoothed_gradient, smoothed_maximum
+from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.sums import log_sums
 from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
@@ -34,16 +35,16 @@ def _scores_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 
 
 @operator("program_fused_scores", _like_scores_of_outputs, _scores_backward)
+@or_plain(reference.scores_of_outputs)
 def scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, M]."""
     from structsmooth.structures.programs.fused import output_kernels as kernels
 
     out, (batch, k, longest) = _like_scores_of_outputs(scores, used), used.shape
-    with torch.cuda.device_of(scores):
-        kernels.scores_of_outputs[(batch, k)](
-            scores.contiguous(), used.contiguous(), out, scores=scores.shape[1], k=k, longest=longest, PLACES=PLACES,
-            num_warps=1,
-        )  # fmt: skip
+    run(
+        kernels.scores_of_outputs, batch * k, scores.contiguous(), used.contiguous(), out, scores=scores.shape[1], k=k,
+        longest=longest, PLACES=PLACES, num_warps=1,
+    )  # fmt: skip
     return out
 
 
@@ -59,16 +60,24 @@ def _uses_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
     return (scores_of_outputs(grad, *ctx.saved_tensors),)
 
 
+def _plain_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
+    """The gradient of the weighted scores, which are linear."""
+    zeros = weights.new_zeros(len(used), count)
+    uses: Tensor = torch.func.vjp(lambda scores: reference.scores_of_outputs(scores, used), zeros)[1](weights)[0]
+    return uses
+
+
 @operator("program_fused_uses", _like_uses, _uses_backward, _save_used)
+@or_plain(_plain_uses)
 def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     """How often outputs [B, K, M] use each of ``count`` scores, weighted by [B, K]: [B, P]."""
     from structsmooth.structures.programs.fused import output_kernels as kernels
 
     out, (batch, k, longest) = _like_uses(weights, used, count).zero_(), used.shape
-    with torch.cuda.device_of(weights):
-        kernels.weighted_uses[(batch,)](
-            weights.contiguous(), used.contiguous(), out, scores=count, k=k, longest=longest, PLACES=PLACES, num_warps=1
-        )
+    run(
+        kernels.weighted_uses, batch, weights.contiguous(), used.contiguous(), out, scores=count, k=k, longest=longest,
+        PLACES=PLACES, num_warps=1,
+    )  # fmt: skip
     return out
 
 
@@ -88,6 +97,7 @@ def _top_k_backward(ctx: Any, grad: Tensor, _grad_used: Tensor) -> tuple[Tensor]
 
 
 @operator("program_fused_top_k", _like_top_k, _top_k_backward, _save_found)
+@or_plain(reference.top_k)
 def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, M]."""
     return _found(scores, root_index, handle, k)
@@ -110,16 +120,15 @@ def _found(
     )
     firsts, seconds = _pairs(k, scores.device)
     smoothed, weights = into or (out, out)
-    with torch.cuda.device_of(scores):
-        kernels.best[(batch,)](
-            scores, t.rows, t.left, t.right, t.score, t.bounds, firsts, seconds, values, back,
-            **sizes, levels=len(t.bounds) - 1, k=k, pairs=len(firsts), **TILE,
-        )  # fmt: skip
-        kernels.follow[(batch, k)](
-            roots, t.rows, t.left, t.right, t.score, values, back, out, used, stack, out.new_full((1,), mu), smoothed,
-            weights, **sizes, k=k, depth=program.depth, longest=program.longest,
-            RANKS=power_of_two(k) if into else 0, num_warps=1,
-        )  # fmt: skip
+    run(
+        kernels.best, batch, scores, t.rows, t.left, t.right, t.score, t.bounds, firsts, seconds, values, back,
+        **sizes, levels=len(t.bounds) - 1, k=k, pairs=len(firsts), **TILE,
+    )  # fmt: skip
+    run(
+        kernels.follow, batch * k, roots, t.rows, t.left, t.right, t.score, values, back, out, used, stack,
+        out.new_full((1,), mu), smoothed, weights, **sizes, k=k, depth=program.depth, longest=program.longest,
+        RANKS=power_of_two(k) if into else 0, num_warps=1,
+    )  # fmt: skip
     return out, used
 
 
@@ -143,7 +152,15 @@ def _smoothed_backward(ctx: Any, grad: Tensor | None, grad_weights: Tensor | Non
     return () if of_values is None else (weighted_uses(of_values, used, ctx.count),)
 
 
+def _plain_smoothed(
+    scores: Tensor, root_index: Tensor, handle: int, k: int, mu: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    values, used = reference.top_k(scores, root_index, handle, k)
+    return *smoothed_maximum(values, mu), values, used
+
+
 @operator("program_fused_smoothed", _like_smoothed, _smoothed_backward, _save_smoothed)
+@or_plain(_plain_smoothed)
 def smoothed_top_k(
     scores: Tensor, root_index: Tensor, handle: int, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -157,6 +174,7 @@ def _like_sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tenso
 
 
 @operator("program_fused_sample", _like_sample)
+@or_plain(reference.sample)
 def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
     """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
     from structsmooth.structures.programs.fused import output_kernels as kernels
@@ -166,9 +184,9 @@ def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> 
     _, values = log_sums(scores, root_index, handle)
     used = _like_sample(scores, root_index, handle, uniform).fill_(program.scores)
     stack = t.rows.new_empty(len(scores), draws, program.depth + 1)
-    with torch.cuda.device_of(scores):
-        kernels.draw[(len(scores), draws)](
-            scores.contiguous(), roots, t.rows, t.left, t.right, t.score, values, uniform.to(scores.dtype).contiguous(),
-            used, stack, **sizes, draws=draws, depth=program.depth, longest=program.longest, EDGES=32, num_warps=1,
-        )  # fmt: skip
+    run(
+        kernels.draw, len(scores) * draws, scores.contiguous(), roots, t.rows, t.left, t.right, t.score, values,
+        uniform.to(scores.dtype).contiguous(), used, stack, **sizes, draws=draws, depth=program.depth,
+        longest=program.longest, EDGES=32, num_warps=1,
+    )  # fmt: skip
     return used

@@ -11,7 +11,7 @@ With ``MAX``, sums are maxima and products sums: then reverse passes give max-ma
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.triton_functions import finite
+from structsmooth.compiled.triton_functions import finite, own_part
 
 SIZES = ["nodes", "scores", "levels"]
 
@@ -148,9 +148,9 @@ def parts(
 
     A program for a tile of scores.
     """
-    b = tl.program_id(0).to(tl.int64)
+    b, tile = own_part(tl.cdiv(scores, NODES))
     theta, values, adjoint = theta + b * scores, values + b * (nodes + 1), adjoint + b * (nodes + 1)
-    i = tl.program_id(1) * NODES + tl.arange(0, NODES)
+    i = tile * NODES + tl.arange(0, NODES)
     inside = i < scores
     row = tl.load(score_rows + i, mask=inside, other=0)
     after = tl.load(score_rows + i + 1, mask=inside, other=0)
@@ -246,10 +246,10 @@ def turned_parts(
     NODES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     """Derivatives [B, P] in the direction of what :func:`parts` gives, from :func:`tangents`."""
-    b = tl.program_id(0).to(tl.int64)
+    b, tile = own_part(tl.cdiv(scores, NODES))
     theta, direction, values = theta + b * scores, direction + b * scores, values + b * (nodes + 1)
     moved, adjoint, slope = moved + b * (nodes + 1), adjoint + b * (nodes + 1), slope + b * (nodes + 1)
-    i = tl.program_id(1) * NODES + tl.arange(0, NODES)
+    i = tile * NODES + tl.arange(0, NODES)
     inside = i < scores
     row = tl.load(score_rows + i, mask=inside, other=0)
     after = tl.load(score_rows + i + 1, mask=inside, other=0)

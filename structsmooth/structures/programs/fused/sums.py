@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.operators import like_scores, max_marginals_backward, operator, save_inputs_and_statistics
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import TILE, rooted
@@ -21,11 +22,10 @@ def _sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool) -> tup
 
     t, roots, sizes = rooted(root_index, handle)
     at_root, values = _like_sums(scores, root_index, handle)
-    with torch.cuda.device_of(scores):
-        kernels.sums[(len(scores),)](
-            scores.contiguous(), roots, t.rows, t.left, t.right, t.score, t.bounds, values, at_root, **sizes,
-            levels=len(t.bounds) - 1, **TILE, MAX=largest,
-        )  # fmt: skip
+    run(
+        kernels.sums, len(scores), scores.contiguous(), roots, t.rows, t.left, t.right, t.score, t.bounds, values,
+        at_root, **sizes, levels=len(t.bounds) - 1, **TILE, MAX=largest,
+    )  # fmt: skip
     return at_root, values
 
 
@@ -36,14 +36,14 @@ def _parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, 
     t, roots, sizes = rooted(root_index, handle)
     scores, out, adjoint = scores.contiguous(), torch.empty_like(scores), torch.empty_like(values)
     edges = (t.left, t.right, t.score, t.head)
-    with torch.cuda.device_of(scores):
-        kernels.adjoints[(len(scores),)](
-            scores, roots, *edges, t.bounds, t.out_rows, t.out_edges, values, weights.contiguous(), adjoint, **sizes,
-            levels=len(t.bounds) - 1, **TILE, MAX=largest,
-        )  # fmt: skip
-        kernels.parts[(len(scores), _tiles(scores))](
-            scores, *edges, t.score_rows, t.score_edges, values, adjoint, out, **sizes, **TILE, MAX=largest
-        )
+    run(
+        kernels.adjoints, len(scores), scores, roots, *edges, t.bounds, t.out_rows, t.out_edges, values,
+        weights.contiguous(), adjoint, **sizes, levels=len(t.bounds) - 1, **TILE, MAX=largest,
+    )  # fmt: skip
+    run(
+        kernels.parts, len(scores) * _tiles(scores), scores, *edges, t.score_rows, t.score_edges, values, adjoint, out,
+        **sizes, **TILE, MAX=largest,
+    )  # fmt: skip
     return out
 
 
@@ -55,7 +55,12 @@ def _log_sums_backward(ctx: Any, grad: Tensor | None, _values: Any) -> tuple[Ten
     return () if grad is None else (weighted_parts(*ctx.saved_tensors, grad, *ctx.constants),)
 
 
+def _plain_log_sums(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
+    return reference.log_partition(scores, root_index, handle), _like_sums(scores, root_index, handle)[1]
+
+
 @operator("program_fused_log_sums", _like_sums, _log_sums_backward, save_inputs_and_statistics)
+@or_plain(_plain_log_sums)
 def log_sums(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B], which is differentiable, and the log-sums of all places [B, N + 1]."""
     return _sums(scores, root_index, handle, False)
@@ -67,7 +72,12 @@ def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return turned, None, None, moved
 
 
+def _plain_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
+    return reference.probabilities(scores, root_index, handle) * weights[:, None]
+
+
 @operator("program_fused_parts", like_scores, _parts_backward)
+@or_plain(_plain_parts)
 def weighted_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P] of the scores times the weights [B], from the log-sums of places."""
     found: Tensor = _parts(scores, root_index, values, weights, handle, False)
@@ -83,36 +93,52 @@ def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tens
     scores, root_index, _, weights, directions = ctx.saved_tensors
 
     def total(scores: Tensor, weights: Tensor, directions: Tensor) -> Tensor:
-        def moves(scores: Tensor) -> Tensor:
-            return (reference.probabilities(scores, root_index, *ctx.constants) * directions).sum(1)
-
-        turned: Tensor = torch.func.grad(lambda s: (moves(s) * weights).sum())(scores)
-        return (turned * grad).sum() + (moves(scores) * grad_moved).sum()
+        turned, moved = _plain_tangents(scores, root_index, scores, weights, directions, *ctx.constants)
+        return (turned * grad).sum() + (moved * grad_moved).sum()
 
     scores, weights, directions = torch.func.grad(total, (0, 1, 2))(scores, weights, directions)
     return scores, None, None, weights, directions
 
 
+def _plain_tangents(
+    scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
+) -> tuple[Tensor, Tensor]:
+    def moves(scores: Tensor) -> Tensor:
+        return (reference.probabilities(scores, root_index, handle) * directions).sum(1)
+
+    turned: Tensor = torch.func.grad(lambda s: (moves(s) * weights).sum())(scores)
+    return turned, moves(scores)
+
+
 @operator("program_fused_tangents", _like_tangents, _tangents_backward)
+@or_plain(_plain_tangents)
 def tangents(
     scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
-    """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B]."""
+    """Derivatives in directions [B, P] of :func:`weighted_parts`, and of the log-partition function [B].
+
+    They are differences of sums over whole outputs, and so in float64.
+    """
     from structsmooth.structures.programs.fused import sum_kernels as kernels
 
+    if scores.dtype != torch.float64:
+        wide, weights, directions = scores.double(), weights.double(), directions.double()
+        values = _sums(wide, root_index, handle, False)[1]
+        turned, moves = tangents(wide, root_index, values, weights, directions, handle)
+        return turned.to(scores.dtype), moves.to(scores.dtype)
     t, roots, sizes = rooted(root_index, handle)
     scores, directions = scores.contiguous(), directions.contiguous()
     out, at_root = _like_tangents(scores)
     moved, adjoint, slope = (torch.empty_like(values) for _ in range(3))
     edges = (t.left, t.right, t.score, t.head)
-    with torch.cuda.device_of(scores):
-        kernels.tangents[(len(scores),)](
-            scores, directions, roots, t.rows, *edges, t.bounds, t.out_rows, t.out_edges, values, weights.contiguous(),
-            moved, adjoint, slope, at_root, **sizes, levels=len(t.bounds) - 1, **TILE,
-        )  # fmt: skip
-        kernels.turned_parts[(len(scores), _tiles(scores))](
-            scores, directions, *edges, t.score_rows, t.score_edges, values, moved, adjoint, slope, out, **sizes, **TILE
-        )
+    run(
+        kernels.tangents, len(scores), scores, directions, roots, t.rows, *edges, t.bounds, t.out_rows, t.out_edges,
+        values, weights.contiguous(), moved, adjoint, slope, at_root, **sizes, levels=len(t.bounds) - 1, **TILE,
+    )  # fmt: skip
+    run(
+        kernels.turned_parts, len(scores) * _tiles(scores), scores, directions, *edges, t.score_rows, t.score_edges,
+        values, moved, adjoint, slope, out, **sizes, **TILE,
+    )  # fmt: skip
     return out, at_root
 
 
@@ -130,6 +156,7 @@ def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
 
 
 @operator("program_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 1))
+@or_plain(reference.max_marginals)
 def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
     best, values = _sums(scores, root_index, handle, True)
