@@ -89,14 +89,14 @@ def cases(
         yield Case(name, scores, chains, partial(_distribution, "SemiMarkovCRF", edges), 1, numbers)
     for n, symbols in grammars:
         tags, heads = symbols // 2, range(symbols // 2, symbols)
-        scores = random(batch, n, tags), random(batch, len(heads) * symbols**2), random(batch, symbols)
+        scores = random(batch, len(heads) * symbols**2), random(batch, n, tags), random(batch, symbols)
         productions = Productions([*product(heads, range(symbols), range(symbols))], symbols)
         trees = partial(Grammar, productions=productions, **unchecked)
         name, peer = f"grammar, n = {n}, N = {symbols}", partial(_sentence_cfg, *scores)
         yield Case(name, scores, trees, peer, batch, batch * n * n * symbols**2)
 
 
-def _sentence_cfg(lexical: Tensor, rules: Tensor, start: Tensor, module: Any) -> Any:
+def _sentence_cfg(rules: Tensor, lexical: Tensor, start: Tensor, module: Any) -> Any:
     """Their symbols with rules stand before preterminals."""
     tags, symbols = lexical.shape[2], start.shape[1]
     square = rules.unflatten(1, (-1, symbols, symbols)).roll((-tags, -tags), (2, 3))

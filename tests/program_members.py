@@ -219,10 +219,21 @@ def siblings_alone(
     return (own_arcs, own_root, siblings[b : b + 1, own, own, own], *rest), (pairs, own, (own,) * 3, pairs)
 
 
+def sibling_tree_of(
+    arcs: Tensor,
+    root: Tensor,
+    siblings: Tensor,
+    labels: Tensor | None = None,
+    lengths: Tensor | None = None,
+    **options: Any,
+) -> SiblingTree:
+    return SiblingTree(arcs, siblings, root, lengths, labels=labels, **options)
+
+
 def sibling_tree(backend: Any) -> Member:
     return replace(
         projective_tree(backend),
-        build=partial(SiblingTree, backend=backend),
+        build=partial(sibling_tree_of, backend=backend),
         twin=EnumeratedSiblings,
         required=5,
         random=siblings,
@@ -287,7 +298,7 @@ def grammar_of(
     lengths: Tensor | None = None,
     **options: Any,
 ) -> Grammar:
-    return Grammar(lexical, rules, start, spans, lengths, productions=PRODUCTIONS, **options)
+    return Grammar(rules, lexical, start, lengths, spans=spans, productions=PRODUCTIONS, **options)
 
 
 def to_the_left(lexical: Tensor) -> Tensor:

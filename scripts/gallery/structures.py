@@ -300,7 +300,7 @@ def grammar() -> Figure:
     start = torch.where(torch.arange(8) == 7, 0.0, -torch.inf)
     productions = Productions([[symbols.index(symbol) for symbol in rule.split()] for rule in rules])
     scores = torch.tensor([0.0, 0, -0.5, 0, 0, 0.3, 0])
-    structure = Grammar(lexical, scores, start, productions=productions)
+    structure = Grammar(scores, lexical, start, productions=productions)
     figure, (left, right) = _panels("the best tree", "probabilities of constituents")
     for panel in (left, right):
         panel.set(xlim=(0, 6), ylim=(-0.8, 6), yticks=[], xticks=np.arange(6) + 0.5, xticklabels=words)
@@ -328,7 +328,7 @@ def sibling_tree() -> Figure:
     arcs[0, 1, 0] = 0.5
     siblings = torch.zeros(1, 4, 4, 4)
     siblings[0, 2, 1, 0] = -2.0  # two modifiers of a verb on its left
-    trees = ProjectiveTree(arcs, root), SiblingTree(arcs, root, siblings)
+    trees = ProjectiveTree(arcs, root), SiblingTree(arcs, siblings, root)
     figure, panels = _panels("arcs alone", "arcs and siblings")
     for panel, structure in zip(panels, trees, strict=True):
         panel.set(xlim=(-0.5, 3.5), ylim=(-0.1, 2), xticks=range(4), xticklabels=words)

@@ -26,11 +26,11 @@ class Grammar(DynamicProgram):
     Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
     Args:
-        lexical: scores [B, n, P], floating point, of each word under each of the first P symbols.
         rules: scores [R] or [B, R] of ``productions``; without, [N, N, N] or [B, N, N, N], entry [a, b, c] for a → b c.
+        lexical: scores [B, n, P], floating point, of each word under each of the first P symbols.
         start: scores [N] or [B, N] of the symbol of the whole sentence.
-        spans: scores [B, n, n, N] of words i to j under each symbol, such as constraints; 0 if not given.
         lengths: numbers of words [B], integers from 0 to n; all n if not given.
+        spans: scores [B, n, n, N] of words i to j under each symbol, such as constraints; 0 if not given.
         productions: which rules there are; all binary ones if not given.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
@@ -46,7 +46,7 @@ class Grammar(DynamicProgram):
         Determiners are 0, nouns 1; noun phrases, 2, consist of both:
 
         >>> lexical = torch.tensor([[[0.0, -torch.inf], [-1.0, 0.0]]])
-        >>> grammar = Grammar(lexical, torch.zeros(1), torch.zeros(3), productions=Productions([(2, 0, 1)]))
+        >>> grammar = Grammar(torch.zeros(1), lexical, torch.zeros(3), productions=Productions([(2, 0, 1)]))
         >>> value, y = grammar.max()
         >>> value, (y >= 0).nonzero()[:, 1:3].tolist(), y[y >= 0].tolist()
         (tensor([0.]), [[0, 0], [0, 1], [1, 1]], [0, 2, 1])
@@ -58,12 +58,12 @@ class Grammar(DynamicProgram):
 
     def __init__(
         self,
-        lexical: Tensor,
         rules: Tensor,
+        lexical: Tensor,
         start: Tensor,
-        spans: Tensor | None = None,
         lengths: Tensor | None = None,
         *,
+        spans: Tensor | None = None,
         productions: Productions | None = None,
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",

@@ -26,11 +26,11 @@ class SiblingTree(ProjectiveDependencies):
     Args:
         arcs: scores [B, n, n], floating point; entry [b, h, m] is for an arc from head h to its modifier m. The
             diagonal is ignored.
-        root: scores [B, n] of each word as a child of the root.
         siblings: scores [B, n, n, n]; entry [b, h, s, m] is for modifiers s and m of h, with s between h and m and none
             between s and m, and entry [b, h, h, m] for m as the first modifier on its side. Others are ignored.
-        labels: scores [B, n, n, L] of the labels of arcs, which add to those of ``arcs``; arcs of the root have none.
+        root: scores [B, n] of each word as a child of the root.
         lengths: numbers of words [B], integers from 0 to n; all n if not given.
+        labels: scores [B, n, n, L] of the labels of arcs, which add to those of ``arcs``; arcs of the root have none.
         single_root: whether exactly one word is a child of the root; if not, one or several.
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
         backend: ``"compiled"`` (CPU only), ``"triton"`` (GPU only), ``"torch"``, or ``"auto"`` for the fastest.
@@ -46,7 +46,7 @@ class SiblingTree(ProjectiveDependencies):
         >>> import torch
         >>> siblings = torch.zeros(1, 3, 3, 3)
         >>> siblings[0, 0, 1, 2] = 1.0  # words 1 and 2 as neighbouring modifiers of word 0
-        >>> SiblingTree(torch.zeros(1, 3, 3), torch.zeros(1, 3), siblings).max()
+        >>> SiblingTree(torch.zeros(1, 3, 3), siblings, torch.zeros(1, 3)).max()
         (tensor([1.]), tensor([[0, 1, 1]]))
     """
 
@@ -56,11 +56,11 @@ class SiblingTree(ProjectiveDependencies):
     def __init__(
         self,
         arcs: Tensor,
-        root: Tensor,
         siblings: Tensor,
-        labels: Tensor | None = None,
+        root: Tensor,
         lengths: Tensor | None = None,
         *,
+        labels: Tensor | None = None,
         single_root: bool = True,
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",

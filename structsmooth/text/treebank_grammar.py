@@ -133,7 +133,7 @@ class TreebankGrammar:
         else:
             given = torch.arange(len(number)) == index.unsqueeze(2)
             lexical = torch.where(given, 0.0, -torch.inf).double()
-        return Grammar(lexical, self.rules, self.start, None, lengths, productions=self.productions, **options)
+        return Grammar(self.rules, lexical, self.start, lengths, productions=self.productions, **options)
 
     def _number(self, word: str) -> int:
         names = (word, _form(word), _UNKNOWN)

@@ -23,7 +23,7 @@ def scores(*shape: int, seed: int = 0) -> Tensor:
 def test_numbers_of_trees_are_those_of_catalan(backend: str) -> None:
     for n, symbols in product(range(1, 6), (1, 2)):
         zeros = torch.zeros(1, n, symbols, dtype=torch.float64)
-        dense = Grammar(zeros, zeros.new_zeros((symbols,) * 3), zeros[0, 0], backend=backend)  # type: ignore[arg-type]
+        dense = Grammar(zeros.new_zeros((symbols,) * 3), zeros, zeros[0, 0], backend=backend)  # type: ignore[arg-type]
         number = comb(2 * n - 2, n - 1) // n * symbols ** (2 * n - 1)
         assert_close(dense.log_count().exp(), torch.tensor([float(number)]).double())
 
@@ -34,8 +34,8 @@ def test_all_rules_are_those_of_a_list(shared: bool) -> None:
     lexical, rules, start = scores(2, 4, 2), scores(*batch, 3, 3, 3, seed=1), scores(*batch, 3, seed=2)
     spans, lengths = scores(2, 4, 4, 3, seed=3), torch.tensor([4, 3])
     every = Productions([*product(range(3), repeat=3)])
-    dense = Grammar(lexical, rules, start, spans, lengths)
-    listed = Grammar(lexical, rules.flatten(-3), start, spans, lengths, productions=every)
+    dense = Grammar(rules, lexical, start, lengths, spans=spans)
+    listed = Grammar(rules.flatten(-3), lexical, start, lengths, spans=spans, productions=every)
     y = dense.max()[1]
     assert torch.equal(y, listed.max()[1])
     for oracle in ORACLES:
@@ -51,7 +51,7 @@ def test_all_rules_are_those_of_a_list(shared: bool) -> None:
 
 def test_one_symbol_makes_binary_trees_of_spans() -> None:
     spans = scores(2, 5, 5, 1)
-    grammar = Grammar(torch.zeros(2, 5, 1).double(), torch.zeros(1, 1, 1), torch.zeros(1), spans)
+    grammar = Grammar(torch.zeros(1, 1, 1), torch.zeros(2, 5, 1).double(), torch.zeros(1), spans=spans)
     trees = Constituents(spans, binary=True)
     assert_close(grammar.logsumexp(), trees.logsumexp())
     assert_close(grammar.marginals()[3], trees.marginals()[0])
@@ -60,7 +60,7 @@ def test_one_symbol_makes_binary_trees_of_spans() -> None:
 
 def test_forbidden_rules_and_spans() -> None:
     lexical, rules, start, spans, lengths = random_grammars(3, 4, lengths=[4, 3, 2])
-    grammar = Grammar(lexical, rules, start, spans, lengths, productions=PRODUCTIONS)
+    grammar = Grammar(rules, lexical, start, lengths, spans=spans, productions=PRODUCTIONS)
     kept = torch.arange(4)[:, None] <= torch.arange(4)
     kept[1, 2] = False  # words 1 and 2 are no constituent
     restricted = grammar.restrict(None, torch.arange(6) != 4, None, kept.unsqueeze(2))
@@ -88,16 +88,17 @@ def test_rules_that_are_none_are_refused(rules: list[tuple[int, ...]], symbols: 
 def test_sizes_must_fit_the_rules() -> None:
     lexical, rules, start = torch.zeros(1, 3, 2), torch.zeros(6), torch.zeros(5)
     for arguments, message in (
-        ((torch.zeros(1, 3, 6), rules, start), "lexical must have shape .* with P <= N = 5 symbols, got P = 6"),
-        ((lexical, torch.zeros(7), start), r"rules must have shape \[R\] or \[B, R\] = \(1, 6\), got \(7,\)"),
-        ((lexical, rules, torch.zeros(4)), r"start must have shape \[N\] or \[B, N\] = \(1, 5\), got \(4,\)"),
-        ((lexical, rules, start, torch.zeros(1, 3, 3, 4)), r"spans must have shape \[B, n, n, N\]"),
+        ((rules, torch.zeros(1, 3, 6), start), "lexical must have shape .* with P <= N = 5 symbols, got P = 6"),
+        ((torch.zeros(7), lexical, start), r"rules must have shape \[R\] or \[B, R\] = \(1, 6\), got \(7,\)"),
+        ((rules, lexical, torch.zeros(4)), r"start must have shape \[N\] or \[B, N\] = \(1, 5\), got \(4,\)"),
     ):
         with pytest.raises(ValueError, match=message):
             Grammar(*arguments, productions=PRODUCTIONS)
     with pytest.raises(ValueError, match=r"rules must have shape \[N, N, N\] or \[B, N, N, N\] = \(1, 5, 5, 5\)"):
-        Grammar(lexical, rules, start)
-    grammar = Grammar(lexical, rules, start, productions=PRODUCTIONS)
+        Grammar(rules, lexical, start)
+    with pytest.raises(ValueError, match=r"spans must have shape \[B, n, n, N\]"):
+        Grammar(rules, lexical, start, spans=torch.zeros(1, 3, 3, 4), productions=PRODUCTIONS)
+    grammar = Grammar(rules, lexical, start, productions=PRODUCTIONS)
     y = to_the_left(lexical)
     y[0, 0, 1, 0] = 2
     with pytest.raises(ValueError, match="y must hold labels of trees of the grammar; those of example 0 make none"):
