@@ -11,7 +11,7 @@ from structsmooth.structures.programs import Program, ProgramBuilder, cached_pro
 
 
 class Productions:
-    """The rules of a :class:`~structsmooth.structures.Grammar`.
+    """The rules of a :class:`~structsmooth.Grammar`.
 
     Args:
         rules: R rules between symbols 0 to N - 1: (a, b, c) for a → b c, and (a, b) for a → b. None for all N³ binary

@@ -112,7 +112,7 @@ class TreebankGrammar:
         """All trees of sentences; with ``tags``, those of the given parts of speech, to which words add nothing.
 
         The numbers of words are padded to a multiple of ten, so that few programs are built; ``options`` are those of
-        :class:`~structsmooth.structures.Grammar`.
+        :class:`~structsmooth.Grammar`.
 
         Raises:
             ValueError: an empty list, or a part of speech that no tree had.
