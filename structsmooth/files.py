@@ -4,6 +4,8 @@ Files may be of any origin. Whatever is read as a whole comes in here, where one
 """
 
 import csv
+import errno
+import glob
 import json
 import os
 import re
@@ -202,8 +204,23 @@ def data_file(task: str, name: str) -> str:
     return path
 
 
+def shards(path: str) -> list[str]:
+    """The files that a pattern such as ``shards/*.conll.gz`` stands for, sorted by name; a path that is none, alone.
+
+    Raises:
+        FileNotFoundError: no file matches the pattern.
+    """
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    if not (found := sorted(glob.glob(path))):
+        raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", path)
+    return found
+
+
 def checksum(path: str) -> int:
     """A number that changes with the data: CRC-32 of a file, or of the names and contents of all files in a folder."""
+    if (files := shards(path)) != [path]:
+        return zlib.crc32(repr([checksum(file) for file in files]).encode())
     source, part = split_part(path)
     if not source.is_dir():
         expect_file(source)

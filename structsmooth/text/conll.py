@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.files import shards
 from structsmooth.messages import bounded
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.corpus import Corpus, Sentence, Token
@@ -50,10 +51,10 @@ def read_corpus(
     Tabs separate the columns of a row that has any, and white space those of others; blank lines and ``-DOCSTART-``
     lines separate sentences. The first lines tell which column has what: the word is first, or behind numbers of the
     words, and the tag last, or first in front of the word; a header and comments in front of sentences are left out.
-    Files are UTF-8, plain or compressed by gzip, of at most 512 MiB of text.
+    Files are UTF-8, plain or compressed by gzip, of at most 512 MiB of text; larger data are several files of one form.
 
     Args:
-        path: the file, or an open text stream.
+        path: the file, an open text stream, or a pattern such as ``shards/*.conll.gz``, for all files that match.
         tagged: a column has the tags; otherwise all columns behind the words are columns of the sentences.
         plain: tags may be any strings, and not those of entities alone.
         column: the file is CoNLL-U, and this column has the tags. Comments, rows of several words and empty nodes are
@@ -83,6 +84,14 @@ def read_corpus(
             )
         return sample.columns(tagged, plain, unknown, reading)
 
+    if isinstance(path, str) and (files := shards(path)) != [path]:
+        options = {"tagged": tagged, "plain": plain, "column": column, "unknown": unknown, "reading": reading}
+        corpora = [read_corpus(file, **options) for file in files]
+        if len({corpus.form for corpus in corpora}) > 1:
+            forms = "; ".join(f"{file}: {corpus.form}" for file, corpus in zip(files, corpora, strict=True))
+            raise ValueError(f"{path}: files must be of one form, got {bounded(forms)}")
+        whole = Corpus.joined(corpora)
+        return whole if share is None else whole.part(share(len(whole)))
     if column is None and not reading.chosen and (texts := brat_texts(path)):
         documents = read_brat(texts, reading.encoding, tagged)
         return TextCorpus.of_texts(documents, "brat", Splitter().words, source_name(path), share)

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,6 +101,33 @@ class Corpus(Sequence[Sentence]):
         tokens = array("i", (numbers.setdefault(token, len(numbers)) for s in sentences for token in s.tokens))
         offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
         return cls(list(numbers), np.array(tokens, dtype=np.int32), offsets)
+
+    @classmethod
+    def joined(cls, corpora: Sequence["Corpus"]) -> "Corpus":
+        """The sentences of corpora of one form, one after the other; a document ends with its corpus."""
+        numbers: dict[Token, int] = {}
+        tokens, offsets, documents = list[Any](), [np.zeros(1, np.int64)], list[Any]()
+        for corpus in corpora:
+            own = np.array([numbers.setdefault(token, len(numbers)) for token in corpus.distinct], dtype=np.int32)
+            tokens.append(own[corpus.tokens])
+            offsets.append(offsets[-1][-1] + corpus.offsets[1:])
+            if corpus.documents is not None:
+                before = documents[-1][-1] + 1 if documents else 0
+                documents.append(before + corpus.documents - corpus.documents[0])
+        known = np.concatenate(documents) if len(documents) == len(corpora) else None
+        whole = np.concatenate(tokens), np.concatenate(offsets), known
+        allowed = [own for corpus in corpora for own in corpus.allowed or [None] * len(corpus)]
+        kept = allowed if any(allowed) else None
+        return cls(list(numbers), *whole, corpora[0].form, corpora[0].separator, kept)
+
+    def part(self, sentences: range) -> "Corpus":
+        """Neighbouring sentences, as a corpus."""
+        begin, end = self.offsets[sentences.start], self.offsets[sentences.stop]
+        kept = slice(sentences.start, sentences.stop)
+        documents = None if self.documents is None else self.documents[kept]
+        offsets = self.offsets[sentences.start : sentences.stop + 1] - begin
+        allowed = None if self.allowed is None else self.allowed[kept]
+        return Corpus(self.distinct, self.tokens[begin:end], offsets, documents, self.form, self.separator, allowed)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

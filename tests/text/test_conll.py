@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from structsmooth.files import checksum
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.layouts import write_conll
@@ -284,3 +285,30 @@ def test_files_of_too_many_lines_are_refused(tmp_path: Path, monkeypatch: pytest
     path.write_text("Ada B-PER\n" + "\n" * 2**16)
     with pytest.raises(ValueError, match=r"blank\.txt: more than .* lines: split the file, or raise STRUCT"):
         read_corpus(str(path))
+
+
+def test_shards_are_read_as_one_corpus(tmp_path: Path) -> None:
+    parts = [
+        "Ada NNP B-PER\nmet VBD O\n\nBo NNP B-PER\n",
+        "-DOCSTART- -X- O\n\nRome NNP B-LOC\n",
+        "Ada NNP B-PER\nsang VBD O\n",
+    ]
+    for number, part in enumerate(parts):
+        (tmp_path / f"{number}.txt").write_text(part)
+    (tmp_path / "whole.conll").write_text("\n\n".join(parts))
+    pattern, whole = str(tmp_path / "?.txt"), read_corpus(str(tmp_path / "whole.conll"))
+    joined = read_corpus(pattern)
+    assert list(joined) == list(whole)
+    assert joined.distinct == whole.distinct
+    assert joined.documents is not None
+    assert joined.documents.tolist() == [0, 0, 1, 2]
+    assert list(read_corpus(pattern, share=lambda count: range(1, count - 1))) == list(whole)[1:3]
+    before = checksum(pattern)
+    (tmp_path / "3.txt").write_text("Bo VBD\n")
+    assert checksum(pattern) != before
+    with pytest.raises(
+        ValueError, match=r"\?\.txt: files must be of one form, got .*0\.txt: 3 columns.*3\.txt: 2 columns"
+    ):
+        read_corpus(pattern, plain=True)
+    with pytest.raises(FileNotFoundError, match="no file matches the pattern"):
+        read_corpus(str(tmp_path / "*.gz"))
