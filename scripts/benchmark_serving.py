@@ -12,6 +12,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scripts.harness import command, installed, option, seconds, timings, words_and_tags
+from scripts.harness import command, in_turns, installed, option, timings, words_and_tags
 from structsmooth import LinearChain, load
 from structsmooth.cli import main as structsmooth
 from structsmooth.export import Decoder, Exported
@@ -117,15 +118,13 @@ def growth(way: Way, count: int) -> float:
 
 def row(way: Way, repeats: int, count: int) -> list[str]:
     """Latencies in milliseconds, sentences in a second, and growth in megabytes."""
-    times = np.array([timings(lambda x=x: way.one(x), repeats, time.process_time) for x in way.examples]) * 1e3
+    times = np.array([timings(partial(way.one, x), repeats, time.process_time) for x in way.examples]) * 1e3
     groups = batches(way.examples)
     if way.batch is None:
         rate = 1e3 / float(times.mean())
     else:
-        batch = way.batch
-        rate = len(way.examples) / min(
-            sum(seconds(lambda g=g: batch(g), time.process_time) for g in groups) for _ in range(repeats)
-        )
+        calls = {number: partial(way.batch, group) for number, group in enumerate(groups)}
+        rate = len(way.examples) / sum(map(min, in_turns(calls, repeats, time.process_time).values()))
     grown = f"{growth(way, count):.1f}" if count else ""
     return [way.name, *(f"{np.percentile(times, q):.2f}" for q in (50, 99)), f"{rate:,.0f}", grown]
 

@@ -93,7 +93,8 @@ def _checked(kind: Kind, device: str) -> str:
     expected = {"max": scores[0], "top-2": scores[:2].sum(), "exp": scores.logsumexp(0)}
 
     there = [p.detach().to(device, dtype).requires_grad_() for p in here]
-    with _Operators() as operators:
+    operators = _Operators()
+    with operators:
         structure = kind.structure.to(device, dtype).replace(*there)
         last, found = structure.topk(kind.outputs + 1)[0][0, -1], {}
         found["max"], found["top-2"] = structure.max()[0].sum(), structure.topk(2)[0].sum()

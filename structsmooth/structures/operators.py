@@ -345,20 +345,17 @@ def smoothed_maximum(values: Tensor, mu: float) -> tuple[Tensor, Tensor]:
     """The ℓ₂-smoothed maximum [B] of values [B, K] in descending order, -inf at the end, and its weights [B, K].
 
     Where the support of the weights stays the same, the maximum is a quadratic function, and autograd finds all of its
-    derivatives. The first is the weights, u = 1/s + (z − mean)/μ, with s the size of the support. Values below the
-    largest lose no digits.
+    derivatives: the first is the weights, u = 1/s + (z − mean)/μ for a support of size s.
     """
-    best = values.detach()[:, :1]
     possible = values > -torch.inf
-    largest = torch.where(possible[:, :1], best, 0.0)
+    largest = torch.where(possible[:, :1], values.detach()[:, :1], 0.0)
     below = torch.where(possible, values - largest, 0.0)
-    # The support comes first: a value belongs to it if those before are not more than μ above it in all.
+    # A value belongs to the support if those before are not more than μ above it in all.
     ranks = torch.arange(1, values.shape[1] + 1, device=values.device)
     support = possible & (ranks * below.detach() > below.detach().cumsum(1) - mu)
     size = support.sum(1, keepdim=True).clamp_min(1).to(values.dtype)
-    on_support = torch.where(support, below, 0.0)
-    mean = on_support.sum(1, keepdim=True) / size
-    deviations = torch.where(support, on_support - mean, 0.0)
+    mean = torch.where(support, below, 0.0).sum(1, keepdim=True) / size
+    deviations = torch.where(support, below - mean, 0.0)
     smoothed = largest + mean + deviations.square().sum(1, keepdim=True) / (2 * mu) + mu / 2 * (1 - 1 / size)
     smoothed = torch.where(possible[:, :1], smoothed, -torch.inf).squeeze(1)
     return smoothed, torch.where(support, 1 / size + deviations / mu, 0.0)

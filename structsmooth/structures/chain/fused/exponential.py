@@ -140,7 +140,8 @@ def _plain_tangents(unary: Tensor, transition: Tensor, *others: Any) -> tuple[Te
     def expected(unary: Tensor, transition: Tensor) -> Tensor:
         marginals, joint = reference.marginals(unary, transition, lengths)
         weight = weights[:, None, None]
-        return (marginals * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
+        total: Tensor = (marginals * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
+        return total
 
     moved: tuple[Tensor, Tensor] = torch.func.grad(expected, (0, 1))(unary, transition.expand(len(unary), -1, -1, -1))
     return moved

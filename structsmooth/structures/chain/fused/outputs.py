@@ -85,7 +85,7 @@ def _plain_parts(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of the weighted scores, which are linear."""
     zeros = (weights.new_zeros(len(y), y.shape[2], states), weights.new_zeros(transition_shape))
-    pull = torch.func.vjp(lambda *scores: reference.scores(*scores, lengths, y), *zeros)[1]
+    pull = torch.func.vjp(lambda unary, transition: reference.scores(unary, transition, lengths, y), *zeros)[1]
     parts: tuple[Tensor, Tensor] = pull(weights)
     return parts
 
