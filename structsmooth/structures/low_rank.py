@@ -125,7 +125,7 @@ class LowRankChain(DynamicProgram):
         """Probabilities [B, T, S] of labels, and expected numbers [B, S, R] and [B, R, S] of pairs; differentiable."""
         scores, narrow = self.batched()._used(), is_narrow(*self._used())
         return semirings.marginals(
-            lambda _, *shifted: log_partition(*shifted, self.lengths, narrow).unsqueeze(1), *scores
+            lambda _, *own: log_partition(own[0], own[1], own[2], self.lengths, narrow).unsqueeze(1), *scores
         )
 
     def program(self) -> Program:
