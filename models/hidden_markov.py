@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -212,6 +212,11 @@ class HMM(ScoreModule):
         self.start = nn.Parameter(torch.zeros(states, dtype=dtype))
         self.transition = nn.Parameter(torch.zeros(states, states, dtype=dtype))
 
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor | tuple[Tensor, Tensor]) -> HiddenMarkov:
+            """As :meth:`forward`."""
+
     def forward(self, x: Tensor | tuple[Tensor, Tensor]) -> HiddenMarkov:
         """The structure over the states of observations ``x`` [B, T, ...], alone or with lengths [B]."""
         x, lengths = x if isinstance(x, tuple) else (x, None)
@@ -234,14 +239,13 @@ class HMM(ScoreModule):
         value, totals = 0.0, None
         for x, lengths in batches:
             with torch.no_grad():
-                start, transition = self.start.log_softmax(0), self.transition.log_softmax(1)
-                scores = self.emissions(x)
-            inputs = [scores.requires_grad_() for scores in (start, transition, scores)]
+                inputs = self.start.log_softmax(0), self.transition.log_softmax(1), self.emissions(x)
+            start, transition, scores = (tensor.requires_grad_() for tensor in inputs)
             with torch.enable_grad():
-                structure = HiddenMarkov(*inputs, lengths=lengths)
+                structure = HiddenMarkov(start, transition, scores, lengths=lengths)
                 best = structure.max()[0] if viterbi else structure.logsumexp()
                 checks.require_feasible(structure, best)
-                counts: list[Any] = list(torch.autograd.grad(best.sum(), inputs))
+                counts = torch.autograd.grad(best.sum(), (start, transition, scores))
             with torch.no_grad():
                 found = [*counts[:2], *self.emissions.sums(x, counts[2])]
                 totals = found if totals is None else [old + new for old, new in zip(totals, found, strict=True)]

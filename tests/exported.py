@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from enumerated_factor_graphs import random_factor_graphs
 from enumerated_programs import (
+    random_acceptances,
     random_dependencies,
     random_grammars,
     random_grids,
     random_items,
+    random_rank_states,
     random_segmentations,
     random_siblings,
     random_spans,
@@ -43,6 +45,9 @@ INSTANCES: dict[str, Callable[[int, int, int], Instance]] = {
     "LinearChain by example": lambda b, n, seed: random_chains(b, n, 3, FORMS[1], seed),
     "LinearChain by position": lambda b, n, seed: random_chains(b, n, 3, FORMS[2], seed),
     "LinearChain": lambda b, n, seed: random_chains(b, n, 3, seed=seed),
+    "HiddenMarkov": lambda b, n, seed: random_chains(b, n, 3, seed=seed),
+    "Accepted": lambda b, n, seed: random_acceptances(b, n, 4, FORMS[0], seed),
+    "LowRankChain": lambda b, n, seed: random_rank_states(b, n, 4, FORMS[0], seed),
     "Tree": lambda b, n, seed: random_trees(b, n, 3, seed),
     "DeformableTree": lambda b, n, seed: random_placements(b, 3, n, n + 1, seed),
     "Candidates": lambda b, n, seed: random_candidates(b, n, seed, masked=0.0),
@@ -80,14 +85,8 @@ INSTANCES = {"LinearChain with mask and ends": random_masked, **INSTANCES}
 # How transitions are given, in the names of the table.
 _FORMS = {f" {FORMS[0]}": "", f" {FORMS[1]}": " by example", f" {FORMS[2]}": " by position"}
 # Programs in plain torch are unrolled for the sizes of the batch that is exported.
-UNROLLED = (
-    "SiblingTree torch",
-    "Constituents torch",
-    "Grammar torch",
-    "Alignment torch",
-    "Paths torch",
-    "Subset torch",
-)
+_PROGRAMS = "Accepted", "LowRankChain", "SiblingTree", "Constituents", "Grammar", "Alignment", "Paths", "Subset"
+UNROLLED = tuple(f"{name} torch" for name in _PROGRAMS)
 
 
 def members() -> dict[str, Member]:

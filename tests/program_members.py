@@ -413,7 +413,6 @@ def paths(backend: Any) -> Member:
     return Member(
         partial(paths_in, backend=backend),
         EnumeratedPaths,
-        EnumeratedRankStates,
         1,
         lambda size, **options: random_weights(*EDGES[size], **options),
         lambda ties, many=False: small_weights(ties=ties),

@@ -280,9 +280,10 @@ class GaussianHMM(HiddenMarkovEstimator):
         emissions: Any = self._emissions()
         noise = random.standard_normal((len(states), self.means_.shape[1]))
         if self.covariance_type == "diag":
-            return self.means_[states] + np.sqrt(self.covars_)[states] * noise
-        factors = emissions.factors.detach().numpy()
-        return self.means_[states] + np.einsum("nfg,ng->nf", factors[states], noise)
+            away = np.sqrt(self.covars_)[states] * noise
+        else:
+            away = np.einsum("nfg,ng->nf", emissions.factors.detach().numpy()[states], noise)
+        return np.asarray(self.means_[states] + away)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -349,7 +350,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
 
     def _drawn(self, states: NDArray[np.int64], random: np.random.RandomState) -> NDArray[Any]:
         shares = self.emissionprob_.cumsum(1)[states]
-        return (shares <= random.uniform(size=(len(states), 1)) * shares[:, -1:]).sum(1, keepdims=True)
+        return np.asarray((shares <= random.uniform(size=(len(states), 1)) * shares[:, -1:]).sum(1, keepdims=True))
 
 
 def _parameters(name: str, values: ArrayLike, shape: tuple[int, ...]) -> Tensor:

@@ -108,11 +108,11 @@ class LowRankChain(DynamicProgram):
         unary, left, right = self._used()
         y = torch.where(self.mask, y, 0).long()
         of_labels = unary.gather(2, y.unsqueeze(2)).squeeze(2).sum(1)
-        if left.dim() == 2:
-            after, before = left[y[:, :-1]], right.mT[y[:, 1:]]
-        else:
-            example = torch.arange(len(y), device=y.device).unsqueeze(1)
-            after, before = left[example, y[:, :-1]], right.mT[example, y[:, 1:]]
+        rows = (f.expand(y.shape[0], -1, -1) for f in (left, right.mT))
+        after, before = (
+            f.gather(1, own.unsqueeze(2).expand(-1, -1, f.shape[2]))
+            for f, own in zip(rows, (y[:, :-1], y[:, 1:]), strict=True)
+        )
         pairs = semirings.logsumexp(after + before, 2)
         return of_labels + torch.where(self.mask[:, 1:], pairs, 0.0).sum(1)
 
@@ -125,7 +125,7 @@ class LowRankChain(DynamicProgram):
         """Probabilities [B, T, S] of labels, and expected numbers [B, S, R] and [B, R, S] of pairs; differentiable."""
         scores, narrow = self.batched()._used(), is_narrow(*self._used())
         return semirings.marginals(
-            lambda _, *shifted: log_partition(*shifted, self.lengths, narrow).unsqueeze(1), *scores
+            lambda _, *own: log_partition(own[0], own[1], own[2], self.lengths, narrow).unsqueeze(1), *scores
         )
 
     def program(self) -> Program:

@@ -13,7 +13,8 @@ from torch import Tensor
 from structsmooth import Hamming, Structure
 
 NAN, NOTHING = torch.nan, torch.zeros(())
-BUILT_IN = {name: member for name, member in MEMBERS.items() if name != "SearchSpace"}
+# The argument of hidden Markov models that becomes a potential has another name.
+BUILT_IN = {name: member for name, member in MEMBERS.items() if name not in ("SearchSpace", "HiddenMarkov")}
 
 
 def shape_of(tensor: Tensor) -> str:

@@ -102,7 +102,7 @@ class Accepted(DynamicProgram):
         taken = unary.index_select(2, j) + arcs.flatten(-2).index_select(-1, q * unary.shape[2] + j).unsqueeze(-2)
         final = torch.cat([final, final.new_full((*final.shape[:-1], 1), -torch.inf)], -1)
         pairs = pairs.flatten() if pairs.dim() == 2 else pairs.flatten(1)
-        return torch.cat([taken.flatten(1), *(scores.expand(len(unary), -1) for scores in (pairs, final))], 1)
+        return torch.cat([taken.flatten(1), *(scores.expand(unary.shape[0], -1) for scores in (pairs, final))], 1)
 
     def sizes(self) -> Tensor:
         """The root of the program for the length of each sequence: int64 [B]."""
