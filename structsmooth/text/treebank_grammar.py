@@ -228,8 +228,9 @@ def _count(tree: Phrase, around: str, order: int, parents: bool, seen: Counter[t
         return ("tag", node.label)
     labels += [node.label] if node.phrases else []
     above = [around, *labels][-2] if node.phrases else ""
-    content = ("phrase", node.label, above if parents else "") if node.phrases else ("tag", node.label)
-    top = head = ("top", labels[0], around if parents else "")
+    content: Symbol = ("phrase", node.label, above if parents else "") if node.phrases else ("tag", node.label)
+    top: Symbol = ("top", labels[0], around if parents else "")
+    head = top
     if len(labels) > 1:
         head = ("chain", *content[:1], content[-1], *labels)
         seen[top, head] += 1
