@@ -102,7 +102,7 @@ class TreebankGrammar:
 
     def _with_counts(self, rules: Tensor, start: Tensor, words: Tensor) -> "TreebankGrammar":
         """The grammar whose probabilities are shares of counts; as before where nothing was counted."""
-        heads = torch.tensor([rule[0] for rule in self.productions.rules])
+        heads = torch.tensor([rule[0] for rule in self.productions.rules or ()])
         of_rules = torch.zeros_like(start).index_add(0, heads, rules)[heads]
         pairs = ((self.rules, rules, of_rules), (self.start, start, start.sum()), (self.words, words, words.sum(0)))
         tables = [torch.where(total > 0, (counts / total).log(), old) for old, counts, total in pairs]
