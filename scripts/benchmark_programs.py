@@ -91,9 +91,9 @@ def cases(
         tags, heads = symbols // 2, range(symbols // 2, symbols)
         scores = random(batch, len(heads) * symbols**2), random(batch, n, tags), random(batch, symbols)
         productions = Productions([*product(heads, range(symbols), range(symbols))], symbols)
-        trees = partial(Grammar, productions=productions, **unchecked)
+        every = partial(Grammar, productions=productions, **unchecked)
         name, peer = f"grammar, n = {n}, N = {symbols}", partial(_sentence_cfg, *scores)
-        yield Case(name, scores, trees, peer, batch, batch * n * n * symbols**2)
+        yield Case(name, scores, every, peer, batch, batch * n * n * symbols**2)
 
 
 def _sentence_cfg(rules: Tensor, lexical: Tensor, start: Tensor, module: Any) -> Any:

@@ -240,6 +240,7 @@ def sibling_tree(backend: Any) -> Member:
         small=lambda ties, many=False: small_siblings(3, ties=ties),
         used=used_by_siblings,
         alone=siblings_alone,
+        examples=10,
     )
 
 

@@ -91,9 +91,9 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
         triples = np.moveaxis(np.indices((symbols,) * 3), 0, -1).reshape(-1, 3)
         binary, numbers, chains = triples, np.arange(len(triples)), np.empty((0, 3), np.int64)
     else:
-        own = [(*rule, r) for r, rule in enumerate(rules)]
-        binary, chains = (np.array([r for r in own if len(r) == n], np.int64).reshape(-1, n) for n in (4, 3))
-        binary, numbers = binary[:, :3], binary[:, 3]
+        numbered = [(*rule, r) for r, rule in enumerate(rules)]
+        listed, chains = (np.array([r for r in numbered if len(r) == n], np.int64).reshape(-1, n) for n in (4, 3))
+        binary, numbers = listed[:, :3], listed[:, 3]
     count = symbols**3 if rules is None else len(rules or ())
     pairs, pair = np.unique(binary[:, 1] * symbols + binary[:, 2], return_inverse=True)
     level = _levels(rules or (), symbols)

@@ -102,7 +102,7 @@ class TreebankGrammar:
 
     def _with_counts(self, rules: Tensor, start: Tensor, words: Tensor) -> "TreebankGrammar":
         """The grammar whose probabilities are shares of counts; as before where nothing was counted."""
-        heads = torch.tensor([rule[0] for rule in self.productions.rules])
+        heads = torch.tensor([rule[0] for rule in self.productions.rules or ()])
         of_rules = torch.zeros_like(start).index_add(0, heads, rules)[heads]
         pairs = ((self.rules, rules, of_rules), (self.start, start, start.sum()), (self.words, words, words.sum(0)))
         tables = [torch.where(total > 0, (counts / total).log(), old) for old, counts, total in pairs]
@@ -228,8 +228,9 @@ def _count(tree: Phrase, around: str, order: int, parents: bool, seen: Counter[t
         return ("tag", node.label)
     labels += [node.label] if node.phrases else []
     above = [around, *labels][-2] if node.phrases else ""
-    content = ("phrase", node.label, above if parents else "") if node.phrases else ("tag", node.label)
-    top = head = ("top", labels[0], around if parents else "")
+    content: Symbol = ("phrase", node.label, above if parents else "") if node.phrases else ("tag", node.label)
+    top: Symbol = ("top", labels[0], around if parents else "")
+    head = top
     if len(labels) > 1:
         head = ("chain", *content[:1], content[-1], *labels)
         seen[top, head] += 1

@@ -184,6 +184,15 @@ def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
     assert all(row["λn"] == "0.01" and float(row["hamming"]) < 0.2 for row in table)
 
 
+def test_compare_constituents_has_every_parser(tmp_path, capsys):
+    path = tmp_path / "trees.ptb"
+    path.write_text("(ROOT (S (NP (DT a) (NN dog)) (VP (VBZ barks)) (. .)))\n(ROOT (NP (NN rain) (. .)))\n")
+    assert load("compare_constituents").main(["--train", str(path), "--test", str(path), "--passes", "9"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["parser"] for row in table] == ["grammar"] * 2 + ["grammar with parents"] * 2 + ["spans"]
+    assert table[1]["F1"] == table[-1]["F1"] == "100.0"
+
+
 def test_compare_alignment_has_all_baselines(tmp_path, capsys):
     path = write_pairs(tmp_path, True)
     options = ["--pairs", "5", "--draws", "1", "--passes", "2", "--ablations"]
