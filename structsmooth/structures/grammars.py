@@ -86,8 +86,8 @@ class Grammar(DynamicProgram):
     def check_shapes(self) -> None:
         """Raise unless scores fit each other and the productions."""
         batch, words, preterminals = self.lexical.shape
-        n, own = self.productions.symbols, self.productions
-        rules = (("N",) * 3, (n,) * 3) if own.rules is None else (("R",), (own.count,))
+        n, productions = self.productions.symbols, self.productions
+        rules = (("N",) * 3, (n,) * 3) if productions.rules is None else (("R",), (productions.count,))
         wanted = {"rules": rules, "start": (("N",), (n,))}
         if preterminals > n:
             raise ValueError(f"lexical must have shape [B, n, P] with P <= N = {n} symbols, got P = {preterminals}")
@@ -156,7 +156,7 @@ class Grammar(DynamicProgram):
         """The scores that outputs ``y`` use: those of their words, rules, starts and spans."""
         *offsets, none = (0, *self._offsets)
         used = zip(offsets, self._used(y), strict=True)
-        return torch.cat([torch.where(own >= 0, offset + own, none).flatten(1) for offset, own in used], 1)
+        return torch.cat([torch.where(index >= 0, offset + index, none).flatten(1) for offset, index in used], 1)
 
     def outputs(self, used: Tensor) -> Tensor:
         """Outputs [B, K, n, n, D] from the scores that they use: the symbols of spans, -1 where there are none."""
@@ -180,7 +180,7 @@ class Grammar(DynamicProgram):
         if self.validate_args and y.numel():
             if int(y.min()) < -1 or int(y.max()) >= self.symbols:
                 raise ValueError(f"y must hold labels from 0 to {self.symbols - 1}, and -1 where there are none")
-            word, rules, start, spans = ((own >= 0).flatten(1).sum(1) for own in self._used(y))
+            word, rules, start, spans = ((index >= 0).flatten(1).sum(1) for index in self._used(y))
             # A tree has a rule for each symbol that is not a word's.
             right = (start == self.lengths.clamp_max(1)) & (word == self.lengths) & (word + rules == spans)
             tree = (y[..., 0] >= 0).flatten(1).sum(1) == (2 * self.lengths - 1).clamp_min(0)
