@@ -119,8 +119,8 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
     i, k, j = (axis[:, None] for axis in np.nonzero(_splits(words)))
     for short, left in ((True, narrow), (False, wide)):
         for brief, right in ((True, narrow), (False, wide)):
-            own, used = ((i == k) == short) & ((k + 1 == j) == brief), left[pairs // symbols] & right[pairs % symbols]
-            a, b, c = (axis[own[:, 0]] for axis in (i, k, j))
+            sized, used = ((i == k) == short) & ((k + 1 == j) == brief), left[pairs // symbols] & right[pairs % symbols]
+            a, b, c = (axis[sized[:, 0]] for axis in (i, k, j))
             q = np.flatnonzero(used)
             builder.add(base(a, c) + q, node(a, b, pairs[q] // symbols), node(b + 1, c, pairs[q] % symbols))
     first, last = (axis[:, None] for axis in np.triu_indices(words, 1))
@@ -129,8 +129,8 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
     word, symbol = np.ogrid[:words, :symbols]
     builder.add(node(word, word, symbol, False), index=word * preterminals + symbol, where=symbol < preterminals)
     for i, j, derives in ((word, word, narrow), (first, last, wide)):
-        own = chains[derives[chains[:, 1]]]
-        builder.add(node(i, j, own[:, 0], False), node(i, j, own[:, 1]), index=words * preterminals + own[:, 2])
+        above, below, rule = chains[derives[chains[:, 1]]].T
+        builder.add(node(i, j, above, False), node(i, j, below), index=words * preterminals + rule)
         index = spans + (i * words + j) * symbols + symbol
         builder.add(node(i, j, symbol), node(i, j, symbol, False), index=index, where=derives)
         whole = derives[None] & (i == 0)

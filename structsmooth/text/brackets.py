@@ -165,9 +165,9 @@ def labelled_f1(
         spans = tree.spans() if isinstance(tree, Phrase) else tree
         return Counter({span: count for span, count in spans.items() if span[2] not in unscored})
 
-    pairs = [(scored(own), scored(gold)) for own, gold in zip(predicted, correct, strict=True)]
+    pairs = [(scored(tree), scored(gold)) for tree, gold in zip(predicted, correct, strict=True)]
     found, wanted, common = (
-        sum(own.total() for own in counts)
+        sum(spans.total() for spans in counts)
         for counts in ([a for a, _ in pairs], [b for _, b in pairs], [a & b for a, b in pairs])
     )
     return Agreement(common / max(found, 1), common / max(wanted, 1), 2 * common / max(found + wanted, 1))
