@@ -612,3 +612,21 @@ def test_partial_labels_of_other_data(tmp_path, capsys):
     (fold, x, tags), *_ = script.read_proteins(str(tmp_path / "p.fasta.gz"))
     assert (fold, x.shape[0], tags) == (0, 16, [*"1111", *["H2"] * 8, *"2222"])
     assert script.known_stretches("abcde", [1, None, None, 2, 2]) == [("a", [1]), ("de", [2, 2])]
+
+
+@pytest.mark.long
+def test_benchmark_serving(capsys):
+    assert load("benchmark_serving").main(["--repeats", "1", "--passes", "1", "--growth", "600"]) == 0
+    table = rows(capsys.readouterr().out)
+    ways = ["tagger, Python and numpy", "tagger, this library", "network, this library", "network, onnxruntime"]
+    assert [row["way"] for row in table] == ways
+    assert all(float(row["p50 ms"]) <= float(row["p99 ms"]) for row in table)
+
+
+def test_batches_of_services_are_by_length():
+    serving, seen = load("benchmark_serving"), []
+    examples = [["a"] * length for length in (3, 1, 2) for _ in range(16)]
+    way = serving.Way("", seen.append, seen.append, examples)
+    serving.growth(way, 96)
+    assert [len(group) for group in seen] == [32, 16] * 2
+    assert [len(example) for group in seen[:2] for example in group] == [1] * 16 + [2] * 16 + [3] * 16
