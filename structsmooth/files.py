@@ -219,8 +219,8 @@ def shards(path: str) -> list[str]:
 
 def checksum(path: str) -> int:
     """A number that changes with the data: CRC-32 of a file, or of the names and contents of all files in a folder."""
-    if (files := shards(path)) != [path]:
-        return zlib.crc32(repr([checksum(file) for file in files]).encode())
+    if (parts := shards(path)) != [path]:
+        return zlib.crc32(repr([checksum(file) for file in parts]).encode())
     source, part = split_part(path)
     if not source.is_dir():
         expect_file(source)

@@ -4,6 +4,7 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +86,8 @@ def read_corpus(
         return sample.columns(tagged, plain, unknown, reading)
 
     if isinstance(path, str) and (files := shards(path)) != [path]:
-        options = {"tagged": tagged, "plain": plain, "column": column, "unknown": unknown, "reading": reading}
-        corpora = [read_corpus(file, **options) for file in files]
+        read = partial(read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading)
+        corpora = list(map(read, files))
         if len({corpus.form for corpus in corpora}) > 1:
             forms = "; ".join(f"{file}: {corpus.form}" for file, corpus in zip(files, corpora, strict=True))
             raise ValueError(f"{path}: files must be of one form, got {bounded(forms)}")

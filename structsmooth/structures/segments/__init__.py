@@ -313,7 +313,7 @@ class SemiMarkov(DynamicProgram):
     def _with_segments(self) -> "SemiMarkov":
         """The structure with scores of segments of 0 where it has none, for costs to be added to."""
         zeros = self.unary.new_zeros(1, 1, 1, 1).expand(*self.unary.shape[:2], *self.durations.shape[-2:])
-        scores = *self.potentials, zeros
+        scores = self.unary, self.transition, self.durations, zeros
         return SemiMarkov(*scores, self.lengths, validate_args=self.validate_args, backend=self.backend)
 
     def outputs(self, used: Tensor) -> Tensor:

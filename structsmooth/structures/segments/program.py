@@ -16,8 +16,10 @@ def scores_of_segments(unary: Tensor, durations: Tensor, segments: Tensor) -> Te
     t, k = torch.arange(steps, device=unary.device), torch.arange(longest, device=unary.device)
     # Sums over windows, not differences of prefix sums, which would lose digits and give NaN for -inf.
     windows = pad(unary, (0, 0, 0, longest - 1)).index_select(1, (t[:, None] + k).flatten())
-    found = windows.unflatten(1, (steps, longest)).cumsum(2) + durations.unsqueeze(1)
-    return found + segments if segments.shape[1] else found
+    found: Tensor = windows.unflatten(1, (steps, longest)).cumsum(2) + durations.unsqueeze(1)
+    if segments.shape[1]:
+        found = found + segments
+    return found
 
 
 @cached_program
