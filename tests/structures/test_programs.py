@@ -2,6 +2,7 @@
 
 import gc
 from math import comb
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from structsmooth import (
 )
 from structsmooth.costs import SegmentErrors, SpanErrors
 from structsmooth.programs import DynamicProgram, PathGraph, Program, ProgramBuilder, cached_program
+from structsmooth.structures import SiblingTree
 from structsmooth.structures.programs.program import program_of
 
 both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
@@ -131,9 +133,11 @@ def test_a_score_may_be_used_more_than_once_or_never(backend: str) -> None:
 def test_numbers_of_projective_trees(single_root: bool, backend: str) -> None:
     for n in range(1, 7):
         zeros = torch.zeros(1, n, n, dtype=torch.float64)
-        tree = ProjectiveTree(zeros, zeros[:, 0], single_root=single_root, backend=backend)  # type: ignore[arg-type]
+        options: dict[str, Any] = {"single_root": single_root, "backend": backend}
         number = comb(3 * n - 2, n - 1) // n if single_root else comb(3 * n, n) // (2 * n + 1)
-        assert_close(tree.log_count().exp(), torch.tensor([float(number)]).double())
+        siblings = zeros.new_zeros(1, n, n, n)
+        for tree in ProjectiveTree(zeros, zeros[:, 0], **options), SiblingTree(zeros, zeros[:, 0], siblings, **options):
+            assert_close(tree.log_count().exp(), torch.tensor([float(number)]).double())
 
 
 @both_backends
