@@ -119,16 +119,14 @@ class GaussianEmissions(Emissions):
     @torch.no_grad()
     def set_covariances(self, covariances: Tensor) -> None:
         """Set variances [S, F], or covariances [S, F, F]; raises ``ValueError`` if they are not positive (definite)."""
-        if self.covariance == "diag":
-            factors, wrong = covariances.sqrt(), covariances <= 0
-        else:
-            factors, wrong = torch.linalg.cholesky_ex(covariances)
-        if bool((wrong != 0).any() | factors.isnan().any()):
+        is_diagonal = self.covariance == "diag"
+        factors, failed = (
+            (covariances.sqrt(), covariances <= 0) if is_diagonal else torch.linalg.cholesky_ex(covariances)
+        )
+        if bool(failed.any()) or bool(factors.isnan().any()):
             raise ValueError("covariances must be positive, and positive definite if they are full")
-        if self.covariance == "diag":
-            self.scale.copy_(factors.log())
-        else:
-            self.scale.copy_(factors.tril(-1) + factors.diagonal(dim1=1, dim2=2).log().diag_embed())
+        logs = factors if is_diagonal else factors.diagonal(dim1=1, dim2=2)
+        self.scale.copy_(logs.log() if is_diagonal else factors.tril(-1) + logs.log().diag_embed())
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores [B, T, S] of vectors [B, T, F]."""
