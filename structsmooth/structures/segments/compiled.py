@@ -149,7 +149,9 @@ def batch_marginals(
         beginning[:] = 0.0
         for t in range(length - 1, -1, -1):
             count = _extend(t, sequence, begun[b], sums, worth)
-            between, used = _boundary(sequence[1], t) if t + 1 < length else worth, _boundary(edges[b], t)
+            between, used = worth, worth  # at the last position, there is no boundary
+            if t + 1 < length:
+                between, used = _boundary(sequence[1], t), _boundary(edges[b], t)
             for s in range(states):
                 if ended[b, t, s] == -np.inf:
                     continue
