@@ -207,29 +207,6 @@ def like_scores(scores: Tensor, *_others: Any) -> Tensor:
     return scores.new_empty(scores.shape)
 
 
-def hessian_product(
-    marginals: Callable[..., tuple[Tensor, Tensor]],
-    potentials: tuple[Tensor, Tensor],
-    weights: Sequence[Tensor | None],
-    *others: Any,
-) -> tuple[Tensor, ...]:
-    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros.
-
-    Args:
-        marginals: differentiable marginals of the potentials, and of other arguments.
-        potentials: those at which the gradient is taken.
-        weights: one for each of the marginals.
-        others: the other arguments of ``marginals``.
-    """
-
-    def weighted(*potentials: Tensor) -> Tensor:
-        pairs = zip(weights, marginals(*potentials, *others), strict=True)
-        return torch.stack([(w * m).sum() for w, m in pairs if w is not None]).sum()
-
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
-    return gradients
-
-
 def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
     """The gradient of an operator that computes the log-partition function [B] and the statistics of its potentials.
 

@@ -65,7 +65,7 @@ class SiblingTree(ProjectiveDependencies):
         validate_args: bool | None = None,
         backend: checks.Backend = "auto",
     ) -> None:
-        self.single_root, self.siblings = single_root, siblings
+        self.single_root, self.arcs, self.siblings = single_root, arcs, siblings
         self._bind(arcs, root, labels, lengths)
         super().__init__(validate_args, backend)
         self._check_lengths()

@@ -136,7 +136,7 @@ def test_numbers_of_projective_trees(single_root: bool, backend: str) -> None:
         options: dict[str, Any] = {"single_root": single_root, "backend": backend}
         number = comb(3 * n - 2, n - 1) // n if single_root else comb(3 * n, n) // (2 * n + 1)
         siblings = zeros.new_zeros(1, n, n, n)
-        for tree in ProjectiveTree(zeros, zeros[:, 0], **options), SiblingTree(zeros, zeros[:, 0], siblings, **options):
+        for tree in ProjectiveTree(zeros, zeros[:, 0], **options), SiblingTree(zeros, siblings, zeros[:, 0], **options):
             assert_close(tree.log_count().exp(), torch.tensor([float(number)]).double())
 
 

@@ -3,7 +3,7 @@
 Scores are float64: unary [B, N, S] and pairwise [B, E, S, S], with zeros where there is no node or edge.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from structsmooth.structures.factor_graph.branching import Searched
 from structsmooth.structures.factor_graph.elimination import Edges, Eliminated, Elimination
 from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, turned
 from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
-from structsmooth.structures.operators import hessian_product
 from structsmooth.structures.tree import Tree
 
 Rows = Tensor | slice  # of some examples
@@ -36,6 +35,19 @@ class Group(NamedTuple):
 
     rows: Tensor
     bind: Bind
+
+
+def hessian_product(
+    marginals: Callable[..., tuple[Tensor, Tensor]], potentials: tuple[Tensor, Tensor], weights: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros."""
+
+    def weighted(*potentials: Tensor) -> Tensor:
+        pairs = zip(weights, marginals(*potentials), strict=True)
+        return torch.stack([(w * m).sum() for w, m in pairs if w is not None]).sum()
+
+    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
+    return gradients
 
 
 class Forests(Tree):

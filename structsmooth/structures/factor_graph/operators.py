@@ -16,11 +16,10 @@ from torch.nn.functional import pad
 
 from structsmooth.structures import operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, sizes_of
+from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, hessian_product, sizes_of
 from structsmooth.structures.factor_graph.layout import Expanded, score
 from structsmooth.structures.operators import (
     exp_oracle_backward,
-    hessian_product,
     like_scores,
     on_cpu,
     operator,

@@ -23,7 +23,7 @@ def _inputs(*arguments: Any) -> tuple[Any, ...]:
     """What loops read, after checks of what could lead them out of bounds."""
     unary, lengths = arguments[0], arguments[4]
     if lengths.numel() and not 0 <= int(lengths.min()) <= int(lengths.max()) <= unary.shape[1]:
-        raise ValueError(f"lengths must be from 0 to T = {unary.shape[1]}, got {lengths.tolist()}")
+        raise ValueError(f"lengths must be from 0 to {unary.shape[1]}, got {lengths.tolist()}")
     return arguments
 
 
