@@ -20,6 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) e
 
 OPTIONS: dict[str, dict[str, Any]] = {"": {}, "ties": {"ties": True}, "forbidden": {"forbidden": 0.25}}
 NAMES = [name for name in PROGRAMS if name.endswith(" torch")]
+# Their programs have no kind of edges that others lack, and more of them.
+LONG = {"Accepted torch", "LowRankChain torch", "SiblingTree torch", "Grammar torch"}
 
 every_program = pytest.mark.parametrize(
     ("member", "instance"),
@@ -28,7 +30,7 @@ every_program = pytest.mark.parametrize(
             PROGRAMS[name],
             PROGRAMS[name].random(size, **options),
             id=f"{name} {size} {how}",
-            marks=() if (i + j + k) % 3 == 0 else pytest.mark.long,
+            marks=() if (i + j + k) % 3 == 0 and name not in LONG else pytest.mark.long,
         )
         for i, name in enumerate(NAMES)
         for j, size in enumerate(("single", "tiny"))
@@ -179,7 +181,7 @@ def test_grids_of_more_scores_than_their_other_dimensions_have() -> None:
     chain = SemiMarkov(unary.requires_grad_(), transition, durations, backend="triton")
     with grids() as found:
         chain.logsumexp().sum().backward()
-        chain.sample(70_000)
+        SemiMarkov(torch.zeros(1, 2, 2), transition, durations[:2], backend="triton").sample(70_000)
     assert all(len(grid) == 1 for grid in found.values())
     assert found["parts"][0] > 2 * 2**15 < found["draw"][0]
 
