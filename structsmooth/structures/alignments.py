@@ -282,7 +282,9 @@ class Alignment(DynamicProgram):
         is_fixed = not entries.requires_grad and not in_transform() and not torch.compiler.is_compiling()
         if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
             entries = entries[:, :1, :1]
-        steps = self.lengths.new_tensor(self.moves)
+        # Not torch.tensor, which transforms of torch.func refuse beside tensors of a level above.
+        sizes = [torch.full((), step, device=self.scores.device) for move in self.moves for step in move]
+        steps = torch.stack(sizes).view(-1, 2)
         return Grid(
             widened(self.scores), entries, widened(self.offset), self.allowed_moves, self.band, self.lengths, steps
         )
@@ -360,4 +362,4 @@ class Alignment(DynamicProgram):
 
     def read_max_marginals(self, values: Tensor) -> Tensor:
         """The largest score [B, T, U] of a path through each cell; zero at padding."""
-        return self._of_stored_cells(values.view(values.shape[0], -1, len(self.moves) + 1).amax(2))
+        return self._of_stored_cells(values.unflatten(1, (self.scores.shape[1] * self.columns, -1)).amax(2))

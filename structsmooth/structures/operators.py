@@ -102,6 +102,7 @@ def cpu_loop(
     *,
     inputs: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
     finish: Callable[..., Any] | None = None,
+    wide: int = 0,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a compiled loop over the examples of a batch as the operator ``structsmooth::name``.
 
@@ -127,6 +128,7 @@ def cpu_loop(
         inputs: what the loop reads, given the arguments, after checks of all that could lead it out of bounds; by
             default all tensors.
         finish: results of the operator from those that the loop has filled; the same by default.
+        wide: how many of the last results stay in float64, such as sums of which others will take differences.
     """
 
     def register(results: Callable[..., Any]) -> Any:
@@ -141,7 +143,8 @@ def cpu_loop(
             found = found if finish is None else finish(*filled)
             if isinstance(found, Tensor):
                 return _returned(found, scores)
-            return tuple(_returned(result, scores) for result in found)
+            narrow = len(found) - wide
+            return *(_returned(r, scores) for r in found[:narrow]), *(r.to(scores.device) for r in found[narrow:])
 
         return operator(name, results, backward, save)(call)
 

@@ -66,6 +66,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     _log_partition_backward,
     _save,
     inputs=_inputs,
+    wide=1,
 )
 def log_partition(
     scores: Tensor,
@@ -81,7 +82,7 @@ def log_partition(
     batch, rows, width = scores.shape
     # A symbol where a graph leaves the number of rows open.
     blocks = math.isqrt(rows - 1) + 1 if isinstance(rows, int) else library.get_ctx().new_dynamic_size()
-    return scores.new_empty(batch), scores.new_zeros(batch, blocks, depth, width)
+    return scores.new_empty(batch), scores.new_zeros(batch, blocks, depth, width, dtype=torch.float64)
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -187,7 +187,7 @@ class SemiMarkov(DynamicProgram):
         if not self.is_compiled:
             return super().marginals()
         arrays = self._arrays()
-        sums = (found.detach() for found in operators.log_partition(*arrays))
+        sums = (found.detach() for found in operators.log_partition(*arrays)[1:])
         parts: tuple[Tensor, ...] = operators.marginals(*arrays, *sums)
         nodes, pairs, durations, segments = parts
         if self.transition.dim() < 4:

@@ -132,9 +132,7 @@ def batch_log_partition(unary, pairs, durations, segments, lengths, values, begu
 
 
 @entry_point
-def batch_marginals(
-    unary, pairs, durations, segments, lengths, log_z, begun, ended, nodes, edges, lasting, parts, begin, end
-):
+def batch_marginals(unary, pairs, durations, segments, lengths, begun, ended, nodes, edges, lasting, parts, begin, end):
     """Probabilities of labels [B, T, S], of pairs, durations and segments, given what the log-partitions leave.
 
     Those of pairs are for each boundary or summed, as the scores are, and all are 0 at first.
@@ -143,9 +141,10 @@ def batch_marginals(
     sums, worth = np.empty(states), np.empty((durations.shape[1], states))
     beginning = np.empty((steps, states))
     for b in range(begin, end):
-        if log_z[b] == -np.inf:
-            continue
         sequence, length = _sequence(unary, pairs, durations, segments, b), lengths[b]
+        log_z = _log_sum(ended[b, length - 1].reshape(states, 1), states, 0) if length > 0 else -np.inf
+        if log_z == -np.inf:
+            continue
         beginning[:] = 0.0
         for t in range(length - 1, -1, -1):
             count = _extend(t, sequence, begun[b], sums, worth)
@@ -155,7 +154,7 @@ def batch_marginals(
             for s in range(states):
                 if ended[b, t, s] == -np.inf:
                     continue
-                ending = np.exp(ended[b, t, s] - log_z[b]) if t + 1 == length else 0.0
+                ending = np.exp(ended[b, t, s] - log_z) if t + 1 == length else 0.0
                 if t + 1 < length:
                     for j in range(states):
                         if beginning[t + 1, j] > 0.0:

@@ -41,7 +41,7 @@ def _log_partition_backward(ctx: Any, grad: Tensor, *_: Tensor) -> list[Tensor]:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    save_inputs(ctx, (*inputs, *output), output)
+    save_inputs(ctx, (*inputs, *output[1:]), output)
 
 
 @cpu_loop(
@@ -51,12 +51,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     _log_partition_backward,
     _save,
     inputs=_inputs,
+    wide=2,
 )
 def log_partition(
     unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor, lengths: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], and log-sums [B, T, S] before and up to the end of segments, for the way back."""
-    return unary.new_empty(unary.shape[0]), unary.new_zeros(unary.shape), unary.new_zeros(unary.shape)
+    begun = unary.new_zeros(unary.shape, dtype=torch.float64)
+    return unary.new_empty(unary.shape[0]), begun, begun.clone()
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
@@ -85,7 +87,6 @@ def marginals(
     durations: Tensor,
     segments: Tensor,
     lengths: Tensor,
-    log_z: Tensor,
     begun: Tensor,
     ended: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
