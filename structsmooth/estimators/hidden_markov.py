@@ -22,6 +22,7 @@ from structsmooth.models import HMM, CategoricalEmissions, GaussianEmissions
 from structsmooth.models.chains import batches_of
 from structsmooth.models.hidden_markov import Emissions
 from structsmooth.structures import HiddenMarkov
+from structsmooth.structures.checks import require_count
 
 H = TypeVar("H", bound="HiddenMarkovEstimator")
 
@@ -64,6 +65,9 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         """
         if self.training not in ("em", "viterbi"):
             raise ValueError(f'training must be "em" or "viterbi", got {self.training!r}')
+        if self.algorithm not in ("viterbi", "map"):
+            raise ValueError(f'algorithm must be "viterbi" or "map", got {self.algorithm!r}')
+        require_count("n_components", self.n_components)
         x = self._checked(X, fitting=True)
         if len(x) < self.n_components:
             raise ValueError(f"X must have an observation for each of {self.n_components} states, got {len(x)}")
@@ -203,9 +207,10 @@ class GaussianHMM(HiddenMarkovEstimator):
     """A hidden Markov model of vectors, normally distributed in each state, with the words of hmmlearn.
 
     X has a row of F numbers for each observation of all sequences, one behind the other; ``lengths`` says how many rows
-    each sequence has. NaN stands for what is missing, which is integrated out. Log-likelihoods and posteriors are those
-    of hmmlearn; ``fit`` maximizes the likelihood alone, so variances have a least value in place of a prior, and it
-    never falls.
+    each sequence has. NaN stands for what is missing, which is integrated out: any number with diagonal covariances,
+    whole rows with full ones. First means, by k-means, need as many rows without NaN as states. Log-likelihoods and
+    posteriors are those of hmmlearn; ``fit`` maximizes the likelihood alone, so variances have a least value in place
+    of a prior, and it never falls.
 
     Args:
         n_components: number S of states.

@@ -22,7 +22,8 @@ class Factor(NamedTuple):
     def after(self, sums: Tensor) -> Tensor:
         """Log-sums [..., k] over n of sums [..., n] plus scores."""
         if self.largest is None:
-            return semirings.logsumexp(sums.unsqueeze(-1) + self.scores, sums.dim() - 1)
+            pairs = sums.unsqueeze(-1) + self.scores
+            return semirings.logsumexp(pairs, pairs.dim() - 2)
         top = sums.detach().amax(-1, keepdim=True)
         finite = top.isfinite()
         weights = torch.where(finite, sums - torch.where(finite, top, 0.0), 0.0).exp().unsqueeze(-2)

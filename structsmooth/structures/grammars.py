@@ -73,6 +73,8 @@ class Grammar(DynamicProgram):
             checks.require_scores(name, scores)
         self.potential_dims = {"rules": 4 if productions is None else 2, "start": 2}
         self.symbols = start.shape[-1] if start.dim() else 0
+        if not isinstance(productions, Productions | None):
+            raise TypeError(f"productions must be Productions, got {type(productions).__name__}")
         self.productions = Productions(None, self.symbols) if productions is None else productions
         if lexical.dim() != 3 or 0 in lexical.shape[1:]:
             raise ValueError(f"lexical must have shape [B, n, P] with n, P >= 1, got {tuple(lexical.shape)}")

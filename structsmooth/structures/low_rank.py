@@ -80,7 +80,8 @@ class LowRankChain(DynamicProgram):
         for name, shape in (("left", (labels, ranks)), ("right", (ranks, labels))):
             scores = getattr(self, name)
             if not ranks or not checks.has_shape(scores, shape, (batch, *shape)):
-                raise ValueError(f"{name} must have shape {shape} or {(batch, *shape)}, got {tuple(scores.shape)}")
+                expected = f"{shape} or {(batch, *shape)}" if ranks else "[S, R] or [B, S, R] with R >= 1"
+                raise ValueError(f"{name} must have shape {expected}, got {tuple(scores.shape)}")
 
     @property
     def mask(self) -> Tensor:

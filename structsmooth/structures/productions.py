@@ -1,6 +1,7 @@
 """The rules of context-free grammars, and the programs of their derivations."""
 
 from collections.abc import Sequence
+from operator import index as as_integer
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ class Productions:
         symbols: their number N. Default: one more than the largest symbol of a rule.
 
     Raises:
+        TypeError: a symbol that is no integer.
         ValueError: a rule of another form, with a symbol that is out of range, or that stands there twice; rules a → b
             that form a cycle, by which a sentence would have infinitely many trees.
 
@@ -32,9 +34,11 @@ class Productions:
             self.rules, self.symbols, self.chain = None, symbols or 0, 1
             self.count, self.levels = self.symbols**3, torch.zeros(self.symbols, dtype=torch.int64)
             return
-        self.rules = listed = tuple(tuple(int(symbol) for symbol in rule) for rule in rules)
+        self.rules = listed = tuple(tuple(as_integer(symbol) for symbol in rule) for rule in rules)
         self.count = len(listed)
         self.symbols = 1 + max(map(max, listed), default=-1) if symbols is None else symbols
+        if self.symbols < 1:
+            raise ValueError("rules must be at least one, or symbols given, got neither")
         for rule in listed:
             if len(rule) not in (2, 3) or not all(0 <= symbol < self.symbols for symbol in rule):
                 raise ValueError(f"rules must be 2 or 3 symbols from 0 to {self.symbols - 1}, got {rule}")
@@ -135,7 +139,8 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
         builder.add(node(i, j, symbol), node(i, j, symbol, False), index=index, where=derives)
         whole = derives[None] & (i == 0)
         builder.add(base(0, j) + width, node(0, j, symbol), index=starts + symbol, where=whole)
-    return builder.build(np.append(0, base(0, np.arange(words)) + width))
+    ends = base(0, np.arange(words)) + width
+    return builder.build(np.append(0, ends), int(ends[-1]) + 1)  # sentences of some lengths may have no tree
 
 
 def _splits(words: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from structsmooth.text.lines import Source, read_text, source_name
 _TOKENS = re.compile(r"[()]|[^()\s]+")
 _FUNCTIONS = re.compile(r"(?<=[^-=])[-=].*")
 Span = tuple[int, int, str]
-_DEEPEST = 250  # brackets inside each other
+_DEEPEST = 150  # brackets inside each other
 
 
 class Phrase(NamedTuple):
@@ -69,7 +69,7 @@ def read_brackets(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: brackets that do not match, a constituent without content, or more than 250 inside each other, with
+        ValueError: brackets that do not match, a constituent without content, or more than 150 inside each other, with
             the line; and as for other texts: an encoding that is wrong, a damaged archive, too large a file.
 
     Example:

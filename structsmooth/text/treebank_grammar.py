@@ -115,10 +115,13 @@ class TreebankGrammar:
         :class:`~structsmooth.Grammar`.
 
         Raises:
+            TypeError: a sentence that is a text.
             ValueError: an empty list, or a part of speech that no tree had.
         """
         if not sentences:
             raise ValueError("sentences must be at least one, got none")
+        if any(isinstance(sentence, str) for sentence in sentences):
+            raise TypeError("sentences must be lists of words, got a text: split it into words")
         lengths = torch.tensor([len(sentence) for sentence in sentences])
         words = -10 * (-max(1, int(lengths.max())) // 10)
         index = torch.full((len(sentences), words), len(self.vocabulary))
@@ -156,7 +159,7 @@ class TreebankGrammar:
             values, best = grammar.max()
             for s, value, y in zip(some, values.tolist(), best, strict=True):
                 sentence = sentences[s]
-                if value > -torch.inf:
+                if sentence and value > -torch.inf:
                     (trees[s],) = self._trees(y.tolist(), sentence, 0, len(sentence) - 1)
                 else:
                     own = tags[s] if tags else [""] * len(sentence)

@@ -103,3 +103,16 @@ def test_sizes_must_fit_the_rules() -> None:
     y[0, 0, 1, 0] = 2
     with pytest.raises(ValueError, match="y must hold labels of trees of the grammar; those of example 0 make none"):
         grammar.score(y)
+
+
+def test_rules_that_make_no_sentence_longer_than_a_word() -> None:
+    chains = Grammar(torch.zeros(1), torch.zeros(1, 2, 1), torch.zeros(2), productions=Productions([(1, 0)]))
+    assert chains.max()[0].item() == -torch.inf
+    assert (
+        Grammar(*chains.potentials[1::-1], chains.start, torch.tensor([1]), productions=chains.productions).max()[0]
+        == 0
+    )
+    with pytest.raises(ValueError, match="rules must be at least one, or symbols given, got neither"):
+        Productions([])
+    with pytest.raises(TypeError, match="productions must be Productions, got list"):
+        Grammar(torch.zeros(1), torch.zeros(1, 2, 1), torch.zeros(2), productions=[(1, 0)])  # type: ignore[arg-type]

@@ -69,3 +69,11 @@ def test_without_observations_labels_have_the_stationary_distribution() -> None:
 def test_wrong_shapes_are_named(shapes: tuple[tuple[int, ...], ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LowRankChain(*map(torch.zeros, shapes))
+
+
+def test_dense_transitions_of_factors_by_example() -> None:
+    unary, left, right = (torch.randn(shape, dtype=torch.float64) for shape in ((2, 4, 2), (2, 2), (2, 2, 2)))
+    left[0, 0] = -torch.inf
+    low = LowRankChain(unary, left, right)
+    assert_close(low.dense().transition, torch.logsumexp(left[:, :, None] + right[:, None], 2))
+    assert_close(low.dense().logsumexp(), low.logsumexp())

@@ -54,7 +54,7 @@ def test_functions_and_traces_are_left_out_or_kept(tmp_path: Path) -> None:
         ("(S ())", "must have a label and a word or constituents"),
         ("(NN a dog)", r"a label and one word, got \(NN a dog\)"),
         ("(NP a (NN dog))", "a label and one word"),
-        ("(S " * 251, "more than 250 brackets inside each other"),
+        ("(S " * 151, "more than 150 brackets inside each other"),
     ],
 )
 def test_files_that_are_no_trees_are_refused(text: str, message: str) -> None:
@@ -140,3 +140,16 @@ def test_labelled_f1_counts_constituents() -> None:
     assert Counter(span[2] for span in gold[1].spans()) == Counter(ROOT=1, S=1, NP=1, VP=1)
     with pytest.raises(ValueError, match="predicted must have a tree for each of 5 sentences, got 1"):
         labelled_f1(gold[:1], gold)
+
+
+def test_the_deepest_trees_are_written() -> None:
+    text = "(S " * 149 + "(N a)" + ")" * 149
+    assert str(read_brackets(StringIO(text))[0]) == text
+
+
+def test_sentences_without_words_or_trees() -> None:
+    grammar = TreebankGrammar.from_trees(read_brackets(StringIO("(S (N a))")), rare=0)
+    parsed = grammar.parse([["a"], [], ["a", "a"]])
+    assert list(map(str, parsed)) == ["(S (N a))", "( )", "( ( a) ( a))"]
+    with pytest.raises(TypeError, match="sentences must be lists of words, got a text"):
+        grammar.parse(["a"])
