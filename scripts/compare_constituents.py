@@ -44,21 +44,21 @@ class LinearSpans(nn.Module):
         leaves = [tree.leaves() for tree in trees]
         n = max(map(len, leaves))
         spans = torch.zeros(len(trees), n, n, len(self.labels))
-        for b, own in enumerate(leaves):
-            first, last = torch.triu_indices(len(own), len(own))
-            spans[b, first, last] = self.weights(features(tuple(own)))
+        for b, sentence in enumerate(leaves):
+            first, last = torch.triu_indices(len(sentence), len(sentence))
+            spans[b, first, last] = self.weights(features(tuple(sentence)))
         return Constituents(spans, torch.tensor([*map(len, leaves)]), validate_args=False)
 
     def parse(self, tree: Phrase) -> Counter[Span]:
         """The best constituents of the words of a tree."""
         (y,) = self([tree]).max()[1].tolist()
-        found = [(i, j, self.labels[own]) for i, row in enumerate(y) for j, own in enumerate(row) if own >= 0]
+        found = [(i, j, self.labels[label]) for i, row in enumerate(y) for j, label in enumerate(row) if label >= 0]
         return Counter((i, j, label) for i, j, labels in found for label in labels.split("+"))
 
     def train_on(self, trees: Sequence[Phrase], passes: int) -> None:
         """Steps on batches in random order."""
         loss, optimizer = StructuralHinge(cost=SpanErrors()), torch.optim.Adagrad(self.parameters(), lr=0.1)
-        order, number = torch.Generator().manual_seed(0), {label: own for own, label in enumerate(self.labels)}
+        order, number = torch.Generator().manual_seed(0), {label: number for number, label in enumerate(self.labels)}
         for some in (s for _ in range(passes) for s in torch.randperm(len(trees), generator=order).split(_BATCH)):
             batch = [trees[int(s)] for s in some]
             structure = self(batch)
@@ -83,7 +83,7 @@ def joined(tree: Phrase) -> list[Span]:
 @cache
 def features(leaves: tuple[tuple[str, str], ...]) -> Tensor:
     """Hashed features of all spans of a sentence, by their first word and then by their last."""
-    words, tags = (["", *own, ""] for own in zip(*leaves, strict=True))
+    words, tags = (["", *column, ""] for column in zip(*leaves, strict=True))
     rows = []
     for i, j in torch.triu_indices(len(leaves), len(leaves)).add(1).T.tolist():
         size, ends = min(j - i, 8), (tags[i], tags[j], tags[i - 1], tags[j + 1])

@@ -65,14 +65,16 @@ class OnCard(Tensor):
 
 def on_card(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     flat, spec = tree_flatten((args, kwargs))
-    tensors = [own for own in flat if isinstance(own, Tensor)]
-    here = [own for own in tensors if isinstance(own, OnCard)]
+    tensors = [value for value in flat if isinstance(value, Tensor)]
+    here = [value for value in tensors if isinstance(value, OnCard)]
     device = kwargs.get("device")
     if here and func not in COPIES:
         judged = tree_leaves((args[0], args[2:], kwargs)) if func in INDEXED else flat
-        if any(isinstance(own, Tensor) and not isinstance(own, OnCard) and own.dim() for own in judged):
-            raise RuntimeError(f"{func}: tensors on the card and on the CPU, {[tuple(own.shape) for own in tensors]}")
-    unwrapped = [own.inner if isinstance(own, OnCard) else own for own in flat]
+        if any(isinstance(value, Tensor) and not isinstance(value, OnCard) and value.dim() for value in judged):
+            raise RuntimeError(
+                f"{func}: tensors on the card and on the CPU, {[tuple(value.shape) for value in tensors]}"
+            )
+    unwrapped = [value.inner if isinstance(value, OnCard) else value for value in flat]
     inner_args, inner_kwargs = tree_unflatten(unwrapped, spec)
     to_card = here if device is None else torch.device(device).type == "card"
     if device is not None:

@@ -4,6 +4,7 @@ Importing it loads neither torch nor a task; the command that is named loads wha
 """
 
 import ctypes
+import errno
 import inspect
 import os
 import sys
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _sentence(error: Exception) -> str:
     """An error in words: those of the operating system begin with a number."""
     if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
-        reason = "no such file or folder; check the path" if isinstance(error, FileNotFoundError) else error.strerror
+        missing = error.strerror == os.strerror(errno.ENOENT)
+        reason = "no such file or folder; check the path" if missing else error.strerror
         return f"{error.filename}: {reason}"
     return str(error)
 

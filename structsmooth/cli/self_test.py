@@ -103,9 +103,9 @@ def _checked(kind: Kind, device: str) -> str:
         pairs = {name: (_with_gradients(found[name], there), _with_gradients(expected[name], here)) for name in found}
     if last > -torch.inf:
         raise RuntimeError(f"{kind.name} finds more than {kind.outputs} outputs")
-    for name, (own, right) in pairs.items():
-        if not torch.allclose(own, right, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype]):
-            raise RuntimeError(f"the {name} oracle of {kind.name} gives {own.tolist()}, not {right.tolist()}")
+    for name, (computed, right) in pairs.items():
+        if not torch.allclose(computed, right, rtol=_TOLERANCE[dtype], atol=_TOLERANCE[dtype]):
+            raise RuntimeError(f"the {name} oracle of {kind.name} gives {computed.tolist()}, not {right.tolist()}")
     return operators.place
 
 

@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def own_part(parts):
+def example_and_part(parts):
     """The example of a program, int64, and which of so many parts of it: grids have one dimension."""
     i = tl.program_id(0)
     return (i // parts).to(tl.int64), i % parts

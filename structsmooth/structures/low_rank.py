@@ -111,8 +111,8 @@ class LowRankChain(DynamicProgram):
         of_labels = unary.gather(2, y.unsqueeze(2)).squeeze(2).sum(1)
         rows = (f.expand(y.shape[0], -1, -1) for f in (left, right.mT))
         after, before = (
-            f.gather(1, own.unsqueeze(2).expand(-1, -1, f.shape[2]))
-            for f, own in zip(rows, (y[:, :-1], y[:, 1:]), strict=True)
+            f.gather(1, labels.unsqueeze(2).expand(-1, -1, f.shape[2]))
+            for f, labels in zip(rows, (y[:, :-1], y[:, 1:]), strict=True)
         )
         pairs = semirings.logsumexp(after + before, 2)
         return of_labels + torch.where(self.mask[:, 1:], pairs, 0.0).sum(1)
@@ -126,7 +126,7 @@ class LowRankChain(DynamicProgram):
         """Probabilities [B, T, S] of labels, and expected numbers [B, S, R] and [B, R, S] of pairs; differentiable."""
         scores, narrow = self.batched()._used(), is_narrow(*self._used())
         return semirings.marginals(
-            lambda _, *own: log_partition(own[0], own[1], own[2], self.lengths, narrow).unsqueeze(1), *scores
+            lambda _, u, left, right: log_partition(u, left, right, self.lengths, narrow).unsqueeze(1), *scores
         )
 
     def program(self) -> Program:

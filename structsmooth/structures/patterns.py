@@ -111,14 +111,14 @@ def compiled_pattern(pattern: str, labels: Sequence[str]) -> tuple[np.ndarray, n
     start = frozenset({-1})
     reader.follow[-1] = set(piece.first)
     states, table = {start: 0}, list[list[int]]()
-    for state in (queue := [start]):  # grows meanwhile
+    for state in (found_states := [start]):  # grows meanwhile
         after = frozenset[int]().union(*(reader.follow[place] for place in state))
         table.append([])
         for j in range(len(labels)):
             found = frozenset(place for place in after if j in reader.labels_at[place])
             if found and found not in states:
                 states[found] = len(states)
-                queue.append(found)
+                found_states.append(found)
             table[-1].append(states[found] if found else -1)
         if len(states) > _MOST:
             raise ValueError(f"pattern needs more than {_MOST} states: {pattern!r}")

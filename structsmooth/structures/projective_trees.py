@@ -128,35 +128,44 @@ def projective_trees(words: int, labels: int, single_root: bool) -> Program:
     i, j, label = np.ogrid[:words, :words, :labels]
     for kind, h, m in ((incomplete_right, i, j), (incomplete_left, j, i)):
         builder.add(span(kind, i, j), span(met, i, j), index=(h * words + m) * labels + label, where=i < j)
-    word = np.arange(words)
-    builder.add(span(complete_right, word, word))
-    builder.add(span(complete_left, word, word))
-    i, j, k = np.ogrid[:words, :words, :words]
-    right = span(incomplete_right, i, k), span(complete_right, k, j)
-    builder.add(span(complete_right, i, j), *right, where=(i < k) & (k <= j))
-    left = span(complete_left, i, k), span(incomplete_left, k, j)
-    builder.add(span(complete_left, i, j), *left, where=(i <= k) & (k < j))
-    return add_roots(builder, lambda kind, i, j: span(complete_right + kind, i, j), words, arcs, single_root)
+    return with_roots(builder, span, (incomplete_right, complete_right), words, arcs, single_root)
 
 
-def add_roots(
-    builder: ProgramBuilder, complete: Callable[[int, Any, Any], Any], words: int, arcs: int, single_root: bool
+def with_roots(
+    builder: ProgramBuilder,
+    span: Callable[[int, Any, Any], Any],
+    kinds: tuple[int, int],
+    words: int,
+    arcs: int,
+    single_root: bool,
 ) -> Program:
-    """The program with the root above complete trees, for a builder whose scores of roots begin at ``arcs``.
+    """The program with complete trees, and the root above them, for a builder that has the edges of incomplete ones.
 
     Args:
-        builder: has the edges of all trees of words.
-        complete: nodes of the words i to j with their head at i, or, for kind 1, at j; two more nodes follow those of
-            word 0 to j.
+        builder: of the program, whose scores of roots begin at ``arcs``.
+        span: nodes of a kind of the words i to j; two more nodes follow those of the words 0 to j.
+        kinds: of incomplete and complete trees with their heads at i; the next ones have theirs at j.
         words: the largest number of words.
         arcs: the number of scores of arcs.
         single_root: whether the root has one child.
     """
 
+    def incomplete(kind: int, i: Any, j: Any) -> Any:
+        return span(kinds[0] + kind, i, j)
+
+    def complete(kind: int, i: Any, j: Any) -> Any:
+        return span(kinds[1] + kind, i, j)
+
     def prefix(kind: int, j: Any) -> Any:
         """A tree of the words up to j below the root, whose last child of the root is word j, or any."""
         return complete(1, 0, j) + 1 + kind
 
+    word = np.arange(words)
+    builder.add(complete(0, word, word))
+    builder.add(complete(1, word, word))
+    i, j, k = np.ogrid[:words, :words, :words]
+    builder.add(complete(0, i, j), incomplete(0, i, k), complete(0, k, j), where=(i < k) & (k <= j))
+    builder.add(complete(1, i, j), complete(1, i, k), incomplete(1, k, j), where=(i <= k) & (k < j))
     k, j = np.ogrid[:words, :words]
     rest = complete(0, k, j)
     if single_root:

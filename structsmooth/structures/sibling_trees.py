@@ -10,7 +10,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import widened
 from structsmooth.structures.dependencies import ProjectiveDependencies
 from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
-from structsmooth.structures.projective_trees import add_roots
+from structsmooth.structures.projective_trees import with_roots
 
 
 class SiblingTree(ProjectiveDependencies):
@@ -142,12 +142,4 @@ def sibling_trees(words: int, labels: int, single_root: bool) -> Program:
     builder.add(span(left, i, j), span(complete_right, i, j - 1), index=sibling(j, j, i), where=(i < j) & (label == 0))
     for kind, under, h, m in ((incomplete_right, right, i, j), (incomplete_left, left, j, i)):
         builder.add(span(kind, i, j), span(under, i, j), index=(h * words + m) * labels + label, where=i < j)
-    word = np.arange(words)
-    builder.add(span(complete_right, word, word))
-    builder.add(span(complete_left, word, word))
-    i, j, k = np.ogrid[:words, :words, :words]
-    both = span(incomplete_right, i, k), span(complete_right, k, j)
-    builder.add(span(complete_right, i, j), *both, where=(i < k) & (k <= j))
-    both = span(complete_left, i, k), span(incomplete_left, k, j)
-    builder.add(span(complete_left, i, j), *both, where=(i <= k) & (k < j))
-    return add_roots(builder, lambda kind, i, j: span(complete_right + kind, i, j), words, arcs, single_root)
+    return with_roots(builder, span, (incomplete_right, complete_right), words, arcs, single_root)

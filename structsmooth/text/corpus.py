@@ -108,15 +108,17 @@ class Corpus(Sequence[Sentence]):
         numbers: dict[Token, int] = {}
         tokens, offsets, documents = list[Any](), [np.zeros(1, np.int64)], list[Any]()
         for corpus in corpora:
-            own = np.array([numbers.setdefault(token, len(numbers)) for token in corpus.distinct], dtype=np.int32)
-            tokens.append(own[corpus.tokens])
+            renumbered = np.array(
+                [numbers.setdefault(token, len(numbers)) for token in corpus.distinct], dtype=np.int32
+            )
+            tokens.append(renumbered[corpus.tokens])
             offsets.append(offsets[-1][-1] + corpus.offsets[1:])
             if corpus.documents is not None:
                 before = documents[-1][-1] + 1 if documents else 0
                 documents.append(before + corpus.documents - corpus.documents[0])
         known = np.concatenate(documents) if len(documents) == len(corpora) else None
         whole = np.concatenate(tokens), np.concatenate(offsets), known
-        allowed = [own for corpus in corpora for own in corpus.allowed or [None] * len(corpus)]
+        allowed = [tags for corpus in corpora for tags in corpus.allowed or [None] * len(corpus)]
         kept = allowed if any(allowed) else None
         return cls(list(numbers), *whole, corpora[0].form, corpora[0].separator, kept)
 

@@ -127,10 +127,10 @@ class TreebankGrammar:
         index = torch.full((len(sentences), words), len(self.vocabulary))
         number = {symbol[1]: s for s, symbol in enumerate(self.symbols[: self.words.shape[1]])}
         for b, sentence in enumerate(sentences):
-            own = [self._number(word) for word in sentence] if tags is None else [number.get(t, -1) for t in tags[b]]
-            if min(own, default=0) < 0:
-                raise ValueError(f"tags must be parts of speech of the trees, got {tags[b] if tags else own}")
-            index[b, : len(sentence)] = torch.tensor(own)
+            rows = [self._number(word) for word in sentence] if tags is None else [number.get(t, -1) for t in tags[b]]
+            if min(rows, default=0) < 0:
+                raise ValueError(f"tags must be parts of speech of the trees, got {tags[b] if tags else rows}")
+            index[b, : len(sentence)] = torch.tensor(rows)
         if tags is None:
             lexical = self.words[index]
         else:
@@ -149,8 +149,8 @@ class TreebankGrammar:
         order = sorted(range(len(sentences)), key=lambda s: len(sentences[s]))
         for first in range(0, len(order), _BATCH):
             some = order[first : first + _BATCH]
-            own = [tags[s] for s in some] if tags else None
-            yield some, self.grammar([sentences[s] for s in some], own, validate_args=False)
+            given = [tags[s] for s in some] if tags else None
+            yield some, self.grammar([sentences[s] for s in some], given, validate_args=False)
 
     def parse(self, sentences: Sequence[Sentence], tags: Sequence[Sentence] | None = None) -> list[Phrase]:
         """The best tree of each sentence; one that has none gets its words without constituents, under the label ""."""
@@ -162,8 +162,8 @@ class TreebankGrammar:
                 if sentence and value > -torch.inf:
                     (trees[s],) = self._trees(y.tolist(), sentence, 0, len(sentence) - 1)
                 else:
-                    own = tags[s] if tags else [""] * len(sentence)
-                    trees[s] = Phrase("", tuple(Phrase(tag, (word,)) for tag, word in zip(own, sentence, strict=True)))
+                    parts = zip(tags[s] if tags else [""] * len(sentence), sentence, strict=True)
+                    trees[s] = Phrase("", tuple(Phrase(tag, (word,)) for tag, word in parts))
         return trees
 
     def _trees(self, y: list[list[list[int]]], words: Sentence, i: int, j: int) -> list[Phrase]:
@@ -207,8 +207,8 @@ class TreebankGrammar:
         """
         tables = [table.clone().requires_grad_() for table in (self.rules, self.start, self.words)]
         counts, total = [torch.zeros_like(table) for table in tables], 0.0
-        own = replace(self, rules=tables[0], start=tables[1], words=tables[2])
-        for _, grammar in own._grammars(sentences, None):
+        learned = replace(self, rules=tables[0], start=tables[1], words=tables[2])
+        for _, grammar in learned._grammars(sentences, None):
             values = grammar.logsumexp()
             values = values[values > -torch.inf]
             total += float(values.detach().sum())

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from script_modules import load
 
 from structsmooth import load as load_model
@@ -92,13 +93,11 @@ def test_a_folder_without_a_model_is_refused(tmp_path, capsys):
 
 
 def test_the_snippet_with_fastapi(folder, monkeypatch):
-    """The block of docs/production.md, where FastAPI is installed."""
-    pytest.importorskip("fastapi")
-    testing = pytest.importorskip("fastapi.testclient")
+    """The block of docs/production.md."""
     text = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
     code = text.split("```py\n")[1].partition("```")[0].replace("runs/mine", str(folder))
     names: dict[str, Any] = {}
     exec(compile(code, "production.md", "exec"), names)
-    client = testing.TestClient(names["app"])
+    client = TestClient(names["app"])
     assert client.post("/", json=SENTENCES).json() == load_model(folder).predict(SENTENCES)
     assert client.post("/", json=["Ada"]).status_code == 422

@@ -4,7 +4,8 @@ Scores: unary [B, T, S]; of pairs of labels at boundaries, [B or 1, T - 1 or 1, 
 of segments, [B, T, K, S] or [B, 0, 0, 0]. All are zero where they do not matter.
 """
 
-from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor

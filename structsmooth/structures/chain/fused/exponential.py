@@ -41,18 +41,9 @@ def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple
     tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
     shared = keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"])
     run(
-        kernels.forward,
-        len(unary),
-        unary,
-        transition,
-        lengths,
-        log_z,
-        messages,
-        shifts,
-        **sizes,
-        **tiles,
+        kernels.forward, len(unary), unary, transition, lengths, log_z, messages, shifts, **sizes, **tiles,
         SHARED=shared,
-    )
+    )  # fmt: skip
     return log_z, messages, shifts
 
 

@@ -14,7 +14,7 @@ as the nearest of these, so that nothing beyond a row is read.
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.triton_functions import add_compensated, finite, first_reached, length_of, own_part
+from structsmooth.compiled.triton_functions import add_compensated, example_and_part, finite, first_reached, length_of
 
 SIZES = ["steps", "states", "edge_batch", "edge_step"]
 
@@ -265,7 +265,7 @@ def sample(
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Labels [B, n, T] of samples at uniform numbers of that shape, 0 at padding; a program for each sample."""
-    b, i = own_part(draws)
+    b, i = example_and_part(draws)
     edge_step = tl.cast(edge_step, tl.int64)
     columns = tl.arange(0, COLUMNS)
     inside = columns < states

@@ -6,7 +6,7 @@ Shapes and strides are those of the kernels of the exp oracle; outputs are int64
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.triton_functions import add_compensated, finite, length_of, own_part, project
+from structsmooth.compiled.triton_functions import add_compensated, example_and_part, finite, length_of, project
 
 SIZES = ["steps", "states", "k", "edge_batch", "edge_step"]
 
@@ -175,7 +175,7 @@ def score(
     POSITIONS: tl.constexpr,
 ):  # fmt: skip
     """Scores [B, K] of outputs, one program for each: NaN if a label is no state."""
-    b, rank = own_part(k)
+    b, rank = example_and_part(k)
     edge_step = tl.cast(edge_step, tl.int64)
     length = length_of(lengths, b, steps)
     unary, edges = unary + b * steps * states, edges + b * edge_batch
@@ -210,7 +210,7 @@ def parts(
     A program for each sequence and tile of states, in a fixed order and without atomic additions: each position adds a
     tile that is the weight at its label or pair and zero elsewhere. ``pair_steps`` is T - 1 or 1.
     """
-    b, chunk = own_part(tl.cdiv(states, ROWS))
+    b, chunk = example_and_part(tl.cdiv(states, ROWS))
     rows, columns = chunk * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     length = length_of(lengths, b, steps)
     weights, labels = weights + b * k, labels + b * k * steps

@@ -7,7 +7,7 @@ they use, P where there is none: int64 [B, K, M].
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.triton_functions import own_part, project
+from structsmooth.compiled.triton_functions import example_and_part, project
 from structsmooth.structures.programs.fused.sum_kernels import edge_scores
 
 SIZES = ["nodes", "scores", "levels", "k", "pairs", "depth", "longest", "draws"]
@@ -77,7 +77,7 @@ def follow(
     ``stack`` [B, K, 2, D + 1] is scratch. With ``RANKS``, also the smoothed maximum [B] of the values and its weights
     [B, K].
     """
-    b, rank = own_part(k)
+    b, rank = example_and_part(k)
     values, back = values + b * (nodes + 1) * k, back + b * (nodes + 1) * k
     used, stack = used + (b * k + rank) * longest, stack + (b * k + rank) * 2 * (depth + 1)
     ranks = stack + depth + 1
@@ -123,7 +123,7 @@ def draw(
 
     ``used`` is P before, and -1 afterwards where there is no output; ``stack`` [B, n, D + 1] is scratch.
     """
-    b, draw = own_part(draws)
+    b, draw = example_and_part(draws)
     theta, values = theta + b * scores, values + b * (nodes + 1)
     used, uniform = used + (b * draws + draw) * longest, uniform + (b * draws + draw) * depth
     stack += (b * draws + draw) * (depth + 1)
@@ -182,7 +182,7 @@ def weighted_uses(weights, used, out, scores, k, longest, PLACES: tl.constexpr):
 @triton.jit(do_not_specialize=SIZES)
 def scores_of_outputs(theta, used, out, scores, k, longest, PLACES: tl.constexpr):
     """Scores [B, K] of outputs, a program for each."""
-    b, rank = own_part(k)
+    b, rank = example_and_part(k)
     theta, used = theta + b * scores, used + (b * k + rank) * longest
     total = tl.zeros([PLACES], theta.dtype.element_ty)
     for first in range(0, longest, PLACES):

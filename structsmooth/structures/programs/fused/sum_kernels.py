@@ -11,7 +11,7 @@ With ``MAX``, sums are maxima and products sums: then reverse passes give max-ma
 import triton
 import triton.language as tl
 
-from structsmooth.compiled.triton_functions import finite, own_part
+from structsmooth.compiled.triton_functions import example_and_part, finite
 
 SIZES = ["nodes", "scores", "levels"]
 
@@ -148,7 +148,7 @@ def parts(
 
     A program for a tile of scores.
     """
-    b, tile = own_part(tl.cdiv(scores, NODES))
+    b, tile = example_and_part(tl.cdiv(scores, NODES))
     theta, values, adjoint = theta + b * scores, values + b * (nodes + 1), adjoint + b * (nodes + 1)
     i = tile * NODES + tl.arange(0, NODES)
     inside = i < scores
@@ -246,7 +246,7 @@ def turned_parts(
     NODES: tl.constexpr, EDGES: tl.constexpr,
 ):  # fmt: skip
     """Derivatives [B, P] in the direction of what :func:`parts` gives, from :func:`tangents`."""
-    b, tile = own_part(tl.cdiv(scores, NODES))
+    b, tile = example_and_part(tl.cdiv(scores, NODES))
     theta, direction, values = theta + b * scores, direction + b * scores, values + b * (nodes + 1)
     moved, adjoint, slope = moved + b * (nodes + 1), adjoint + b * (nodes + 1), slope + b * (nodes + 1)
     i = tile * NODES + tl.arange(0, NODES)
