@@ -63,7 +63,8 @@ class CRF(ScoreModule):
         return LinearChain(emissions, transition, mask=mask, start=start, stop=stop)
 
     def _constrained(self, name: str) -> Tensor:
-        scores: Tensor = self.scale * getattr(self, name)
+        scores: Tensor = getattr(self, name)
+        scores = scores if self.scale == 1 else self.scale * scores
         allowed: Tensor | None = getattr(self, f"{name}_constraints")
         return scores if allowed is None else scores + allowed
 

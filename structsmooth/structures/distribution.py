@@ -354,8 +354,7 @@ def inner_products(statistics: Iterable[Tensor], part_scores: Iterable[Tensor]) 
 
 def excess(largest: Tensor, others: Tensor) -> Tensor:
     """By how much (smoothed) maxima exceed other scores: [B]; +inf, without gradient, where that is no number."""
-    difference = largest - others
-    return torch.where(difference.isfinite(), difference, torch.inf)
+    return (largest - others).nan_to_num(torch.inf, torch.inf, torch.inf)
 
 
 def not_below_zero(difference: Tensor) -> Tensor:

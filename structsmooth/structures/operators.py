@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
@@ -183,10 +184,15 @@ def _returned(result: Tensor, scores: Tensor) -> Tensor:
 
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, opaque to ``torch.compile`` if that is in use; results are contiguous, as tracing expects them."""
+    disabled: list[Callable[..., Any]] = []
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        run = torch.compiler.disable(function) if "torch._dynamo" in sys.modules else function
+        run = function
+        if "torch._dynamo" in sys.modules:
+            if not disabled:
+                disabled.append(torch.compiler.disable(function))
+            run = disabled[0]
         results = run(*arguments)
         return results.contiguous() if isinstance(results, Tensor) else tuple(r.contiguous() for r in results)
 
@@ -358,8 +364,8 @@ def smoothed_gradient(weights: Tensor, mu: float, grad: Tensor | None, grad_weig
 
 def without_statistics(log_z: Tensor, *statistics: Tensor) -> tuple[Tensor, ...]:
     """Results of an exp oracle, with zero statistics [B, ...] where the log-partition [B] is not finite."""
-    wrong = ~log_z.isfinite()
-    if bool(wrong.any()):
+    if not math.isfinite(log_z.sum()):  # in the usual case all are
+        wrong = ~log_z.isfinite()
         for statistic in statistics:
             statistic[wrong] = 0.0
     return log_z, *statistics

@@ -62,11 +62,13 @@ def check_ends(unary: Tensor, validate_args: bool, **ends: Tensor | None) -> Non
 
 def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | None) -> Tensor:
     """Scores with ``start`` and ``stop`` [S] or [B, S] added at the first and the last position in use."""
-    later = mask.cumsum(1)
-    for scores, here in ((start, later == 1), (stop, later == later[:, -1:])):
-        if scores is not None:
-            unary = unary + torch.where((mask & here).unsqueeze(-1), scores.expand(mask.shape[0], -1).unsqueeze(1), 0.0)
-    return unary
+    used, last = mask.byte(), mask.shape[1] - 1
+    ends = [(start, used.argmax(1)), (stop, last - used.flip(1).argmax(1))]
+    given = [(scores.expand(len(mask), -1), place) for scores, place in ends if scores is not None]
+    added = torch.where(mask.any(1)[:, None, None], torch.stack([scores for scores, _ in given], 1), 0.0)
+    places = torch.stack([place for _, place in given], 1).unsqueeze(-1).expand(added.shape)
+    dtype = torch.promote_types(unary.dtype, added.dtype)
+    return unary.to(dtype).scatter_add(1, places, added.to(dtype))
 
 
 def _later_edges(order: Tensor, edges: Tensor) -> Tensor:
