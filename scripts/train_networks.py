@@ -22,7 +22,7 @@ import json
 import multiprocessing
 import re
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from scripts.harness import RequestError, command, mean_and_spread, option, picture, print_table, reading
 from scripts.training import Job, Tags, Trees, descend, losses, padded
 from structsmooth import ProximalBCFW
+from structsmooth.cli.flags import usable_device
 from structsmooth.messages import tracked
 from structsmooth.models import BiLSTMTagger, TaggingHead
 from structsmooth.models.subwords import first_subwords
@@ -277,14 +278,6 @@ def _write(folder: Path, table: str, histories: Sequence[Sequence[Epoch]]) -> No
         panel.set(xlabel="epoch", ylabel=f"{measure} on the test file, mean over seeds")
 
 
-def _device(text: str) -> str:
-    try:
-        torch.empty(0, device=text)
-    except (RuntimeError, AssertionError) as error:
-        raise ArgumentTypeError(f"{text}: {str(error).splitlines()[0]}") from error
-    return text
-
-
 def job_of(options: Namespace) -> Job:
     """What is learned from the files, with the methods that can be asked for."""
     kind: Any = Trees if options.train.removesuffix(".gz").endswith(".conllu") else Tags
@@ -322,7 +315,7 @@ def job_of(options: Namespace) -> Job:
         )
     ),
     option("--workers", 1, "runs at the same time, one thread each", least=1),
-    option("--device", "cpu", "where to train the LSTM, such as cuda", type=_device),
+    option("--device", "cpu", "where to train the LSTM, such as cuda", type=usable_device),
     option("--out", None, "write table.md, histories.jsonl and epochs.png", metavar="DIR"),
 )
 def main(options: Namespace) -> None:

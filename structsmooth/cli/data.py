@@ -103,7 +103,7 @@ class HeldOut:
 
     def measure(self, task: FittedTask, weights: Tensor) -> tuple[dict[str, float], str]:
         """Metrics of the best outputs under ``weights`` by name, and a table of them."""
-        outputs = [ranked[0][1] for ranked in task.predict(weights, self._shard)] if self._shard else []
+        outputs = [ranked[0][1] for ranked in task.predict(weights.cpu(), self._shard)] if self._shard else []
         return task.measure(self.examples, processes.concatenated(outputs))
 
 

@@ -8,6 +8,8 @@ from dataclasses import MISSING, Field, fields
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+import torch
+
 from structsmooth.settings import Allowed, given_type
 from structsmooth.solvers import SOLVERS, Solver, parse_solver, solver_text
 from structsmooth.solvers.registry import is_solver
@@ -43,6 +45,15 @@ def known_solver(name: str) -> str:
     if name not in SOLVERS:
         asked = f"invalid choice: {name!r}{suggestion(name, SOLVERS)}"
         raise ArgumentTypeError(f"{asked}: expected one of {', '.join(SOLVERS)}")
+    return name
+
+
+def usable_device(name: str) -> str:
+    """The name of a device on which torch makes tensors, as a type of flags."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ArgumentTypeError(f"{name}: {str(error).splitlines()[0]}") from error
     return name
 
 

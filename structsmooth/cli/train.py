@@ -13,7 +13,7 @@ from rich.console import Console
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, data_files, identity
-from structsmooth.cli.flags import add_flags, from_flags, known_solver
+from structsmooth.cli.flags import add_flags, from_flags, known_solver, usable_device
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.experiments import Experiment, RunFolder, open_logs
@@ -26,9 +26,9 @@ from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel
 
 # Options that may change when a run is resumed.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", *PRESENTATION}
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", *PRESENTATION}
 # Those that may differ between the processes of a run.
-_PER_PROCESS = {"run", *PRESENTATION}
+_PER_PROCESS = {"run", "device", *PRESENTATION}
 _INTERRUPTED = 130
 
 
@@ -49,6 +49,7 @@ def train(options: Namespace) -> int:
     solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     data = TrainingData.read(options, solver.needs_partitions)
+    data.problem.to(options.device)
     if options.calibrate:
         _check_calibration(data)
     experiment = Experiment(solver, options.lam, options.passes, options.seed)
@@ -71,7 +72,7 @@ def train(options: Namespace) -> int:
     description = {"task": options.task, "settings": settings | data.forms, "n": data.problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
-        model = TrainedModel(data.task, result.weights, description)
+        model = TrainedModel(data.task, result.weights.cpu(), description)
         with stage("saving the model and its curves"):
             saved = _save(model, result.history, out)
         if options.calibrate:
@@ -87,6 +88,8 @@ def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
     settings |= solver_settings(solver) | identity(data_files(options))
+    if options.device != "cpu":
+        settings["device"] = options.device  # to which the tensors of a checkpoint return
     if solver.state_type.partitioned:
         settings["processes"] = processes.count()
     return solver, out, settings
@@ -135,6 +138,8 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--seed", type=int, default=0, help="same seed, same result (default: 0)")
     help_calibrate = "fit one number to the development data, with which probabilities are calibrated; keep it in --out"
     run.add_argument("--calibrate", action="store_true", help=help_calibrate)
+    help_device = "where scores of a module are computed and learned, such as cuda; predictions are made on the CPU"
+    run.add_argument("--device", type=usable_device, default="cpu", help=f"{help_device} (default: cpu)")
     present = run.add_mutually_exclusive_group()
     present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")

@@ -163,6 +163,16 @@ class Problem(ABC):
         """
         raise TypeError(f"{type(self).__name__} has no module to load weights into")
 
+    def to(self: P, device: torch.device | str) -> P:
+        """The problem itself, with its module, and so its passes, on a device.
+
+        Raises:
+            TypeError: another device than the CPU, for a problem whose passes are compiled, or that has no module.
+        """
+        if torch.device(device).type != "cpu":
+            raise TypeError(f"a {type(self).__name__} runs on the CPU alone, got {device}")
+        return self
+
     @abstractmethod
     def subset(self, indices: Tensor) -> "Problem":
         """The same problem over some of its examples; ``structsmooth.problems.of_examples`` keeps their weights."""

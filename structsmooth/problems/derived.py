@@ -4,6 +4,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
@@ -40,6 +41,11 @@ class DerivedProblem(Problem):
         weighted = super().weighted(sample_weight)
         weighted.problem = self.problem.weighted(sample_weight)
         return weighted
+
+    def to(self: D, device: torch.device | str) -> D:
+        """The same problem, with that which it is made of on a device."""
+        self.problem.to(device)
+        return self
 
     def over(self: D, problem: Problem) -> D:
         """The same kind of derived problem, made of another problem."""

@@ -104,7 +104,7 @@ class ModuleProblem(Problem):
         size = min(_BATCH, -(-self.n // _STEPS)) if batch_size is None else batch_size
         self.batch_size = require_count("batch_size", size)
         self.chunk_size = require_count("chunk_size", chunk_size)
-        self.parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self.parameters = _trainable(module)
         self.dim = require_count("number of trainable parameters", sum(p.numel() for p in self.parameters.values()))
         self._partial: bool | None = None
         self._is_relaxed = False  # whether the last structure was a relaxation, whose losses are not their bounds
@@ -113,6 +113,12 @@ class ModuleProblem(Problem):
     def start(self) -> Tensor:
         """The module's parameters as they are now: [dim]."""
         return agreed(self, torch.cat([p.detach().flatten() for p in self.parameters.values()]))
+
+    def to(self, device: torch.device | str) -> "ModuleProblem":
+        """The problem itself, with its module on a device."""
+        self.module.to(device)
+        self.parameters = _trainable(self.module)  # new ones, where torch cannot put other data into them
+        return self
 
     def load(self, w: Tensor) -> None:
         """Write weights [dim] into the module's parameters."""
@@ -306,6 +312,11 @@ def _check_module(module: nn.Module) -> None:
             raise ValueError(
                 f"parameter {name!r} is computed from other tensors: register the tensors that are trained"
             )
+
+
+def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The trainable parameters of a module by name."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
 def to_device(x: Any, device: torch.device) -> Any:

@@ -177,12 +177,15 @@ class State:
 
     def split(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and numbers, for saving; those of a dataclass in a field have the name of the field as a prefix."""
-        return _split(self)
+        tensors, numbers = _split(self)
+        elsewhere = {name: str(tensor.device) for name, tensor in tensors.items() if tensor.device.type != "cpu"}
+        return tensors, numbers | {_DEVICES: elsewhere} if elsewhere else numbers
 
     @classmethod
     def joined(cls: "type[S]", tensors: dict[str, Tensor], numbers: dict[str, Any]) -> "S":
         """The inverse of :meth:`split`; fields that only older versions had are ignored."""
-        joined: S = _joined(cls, tensors, numbers)
+        moved = {name: tensors[name].to(device) for name, device in numbers.get(_DEVICES, {}).items()}
+        joined: S = _joined(cls, tensors | moved, numbers)
         return joined
 
 
@@ -190,6 +193,8 @@ S = TypeVar("S", bound=State)
 
 # What the name of a sequence of vectors is followed by for their lengths; the vectors are saved end to end.
 _SIZES = ".sizes"
+# The devices of the tensors that are not on the CPU, which they return to.
+_DEVICES = "devices"
 
 
 def _split(value: Any, prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:

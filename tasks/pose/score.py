@@ -75,7 +75,7 @@ class PoseScore(ScoreModule):
         """
         joints, rows = unary.flatten(2)[0], strips[0].flatten(0, 1)
         positions = joints.any(0).nonzero()
-        of_windows = positions + strips.shape[2] * torch.arange(self.window)
+        of_windows = positions + strips.shape[2] * torch.arange(self.window, device=positions.device)
         windows = rows.index_select(0, of_windows.flatten()).view(-1, self.window * rows.shape[1])
         filters = joints.index_select(1, positions[:, 0]) @ windows
         filters = filters.view(-1, self.window, self.window, self.features).movedim(3, 1)  # as numbers are in strips

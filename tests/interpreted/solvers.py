@@ -1,12 +1,15 @@
 """Every solver with its data on a GPU, or on the device of ``tests/card.py``; run by ``tests/test_kernels_run.py``."""
 
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from card import card, needs_card
+from small_tasks import ALIGNMENT, NER, SEGMENTS, Case
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -23,6 +26,7 @@ from structsmooth import (
     ScoreModule,
     SoftBCFW,
 )
+from structsmooth.cli.main import main
 from structsmooth.problems import DenseChainProblem, FactorGraphProblem, FactorGraphs, PartialLabels
 from structsmooth.solvers import (
     SOLVERS,
@@ -176,3 +180,31 @@ def test_a_certificate() -> None:
     with nullcontext("cuda") if HAS_GPU else card() as device:
         found = dual(device)
     assert_close(found, dual("cpu"), rtol=1e-6, atol=1e-9)
+
+
+def trained(case: Case, folder: Path, device: str, *flags: str) -> tuple[int, list[float]]:
+    """The exit status of ``train`` on a device, and the objectives of its passes."""
+    out, path = folder / device, case.write(folder, True)
+    settings = [*case.flags(folder), "--lam", str(case.lam), "--learning-rate", "0.1", "--solver", "sgd"]
+    status = main(["train", case.name, "--train", path, "--out", str(out), "--device", device, *settings, *flags])
+    rows = map(json.loads, (out / "history.jsonl").read_text().splitlines()) if (out / "history.jsonl").exists() else ()
+    return status, [row["objective"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "case", [ALIGNMENT, pytest.param(SEGMENTS, marks=pytest.mark.long)], ids=lambda case: case.name
+)
+def test_the_command_trains_on_the_device_and_goes_on_there(case: Case, tmp_path: Path) -> None:
+    expected = trained(case, tmp_path, "cpu", "--passes", "3")
+    with nullcontext("cuda") if HAS_GPU else card() as device:
+        name = torch.device(device).type
+        trained(case, tmp_path, name, "--passes", "2")
+        found = trained(case, tmp_path, name, "--passes", "3", "--resume")
+    assert_close(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_compiled_problems_refuse_the_device(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with nullcontext("cuda") if HAS_GPU else card() as device:
+        status, _ = trained(NER, tmp_path, torch.device(device).type)
+    assert status == 2
+    assert "a SparseChainProblem runs on the CPU alone" in capsys.readouterr().err

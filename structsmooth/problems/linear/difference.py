@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
@@ -48,6 +49,11 @@ class DifferenceProblem(DerivedProblem):
     def weighted(self, sample_weight: Tensor) -> "DifferenceProblem":
         """The same problem with weights of examples."""
         return DifferenceProblem(self.problem.weighted(sample_weight), self.agreeing.weighted(sample_weight))
+
+    def to(self, device: torch.device | str) -> "DifferenceProblem":
+        """The same problem, with both that it is the difference of on a device."""
+        self.agreeing.to(device)
+        return super().to(device)
 
     def start(self) -> Tensor:
         """The start of the problem: [dim]."""

@@ -188,6 +188,13 @@ class LinearModuleProblem(LinearProblem):
         """The module's parameters as they are now: [dim]."""
         return self.module_problem.start()
 
+    def to(self, device: torch.device | str) -> "LinearModuleProblem":
+        """The problem itself, with its module on a device."""
+        self.module_problem.to(device)
+        self.bounds = checked_bounds(self.bounds, self.start())
+        self.feature_map, self._examples = self.make_feature_map(), {}  # which keep tensors of the device
+        return self
+
     def load(self, w: Tensor) -> None:
         """Write weights [dim] into the module's parameters."""
         self.module_problem.load(w)
