@@ -1,5 +1,6 @@
 """Monotone alignments of two sequences: edit distance, time warping, forced alignment."""
 
+import warnings
 from typing import cast
 
 import torch
@@ -236,7 +237,8 @@ class Alignment(DynamicProgram):
     def path(self) -> tuple[Tensor, Tensor]:
         """The largest score [B] and the cells of a path that has it: int64 [B, T + U - 1, 2], rows and columns.
 
-        Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W].
+        Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W]. Where
+        values are checked, a path that touches the edge of its band is warned of: a wider band may have a better one.
         """
         if self._by_rows:
             value, stored, _ = self._best()
@@ -249,8 +251,22 @@ class Alignment(DynamicProgram):
         place = torch.arange(stored.shape[1], device=stored.device)
         stored = stored.gather(1, torch.where(place < length, length - 1 - place, place))
         rows, places = stored.clamp_min(0) // self.scores.shape[2], stored.clamp_min(0) % self.scores.shape[2]
-        columns = places + self.band.gather(1, rows) if self.band.shape[1] else places
+        columns = places
+        if self.band.shape[1]:
+            columns = places + self.band.gather(1, rows)
+            self._warn_of_edges(rows, columns, stored >= 0)
         return value, torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
+
+    def _warn_of_edges(self, rows: Tensor, columns: Tensor, used: Tensor) -> None:
+        """Warn of paths with a cell at the edge of its band that has a neighbour in the grid beyond it."""
+        if not self.validate_args:
+            return
+        first = self.band.gather(1, rows)
+        last = first + self.scores.shape[2] - 1
+        outside = ((columns == first) & (first > 0)) | ((columns == last) & (last < self.lengths[:, 1:] - 1))
+        if touching := checks.first_examples(outside & used):
+            where = f"the best paths of examples {touching} touch the edge of their band"
+            warnings.warn(f"{where}: a wider one may have better paths", stacklevel=3)
 
     def _best(self) -> tuple[Tensor, Tensor, Tensor]:
         """The largest score [B], with its gradient, and cells and moves [B, L] of a path, the last cell first."""

@@ -1,5 +1,7 @@
 """Grids of which only a band is stored, moves that some columns forbid, best paths, and CTC beside torch's."""
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor
@@ -69,6 +71,7 @@ def test_a_band_is_the_grid_without_the_other_cells(backend: str) -> None:
 
 
 @both_backends
+@pytest.mark.filterwarnings("ignore:.*touch the edge of their band")
 def test_paths_are_best_outputs(backend: str) -> None:
     part, _, _ = banded(backend)
     value, path = part.path()
@@ -173,3 +176,18 @@ def test_ctc_and_bands_refuse_what_they_cannot_read() -> None:
         Alignment(scores, band=torch.zeros(1, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"band must have shape \[B, T\]"):
         Alignment(scores, lengths=torch.tensor([[3, 9]]), band=torch.zeros(1, 2, dtype=torch.int64))
+
+
+@both_backends
+def test_a_path_at_the_edge_of_its_band_is_warned_of(backend: str) -> None:
+    lengths, band = torch.tensor([[4, 5], [4, 5]]), torch.tensor([[0, 0, 1, 2], [0, 0, 1, 2]])
+    scores = torch.zeros(2, 4, 3)
+    scores[0, [0, 1, 2, 3], [0, 1, 1, 2]] = 9.0  # along the middle, from the first cell to the last one
+    scores[1, [0, 1, 2, 3], [0, 2, 2, 2]] = 9.0  # by column 2 in the second row, where a band ends and the grid goes on
+    moves = ((1, 0), (1, 1), (1, 2))
+    with pytest.warns(UserWarning, match=r"examples \[1\] touch the edge of their band"):
+        Alignment(scores, moves, lengths=lengths, band=band, backend=backend).path()  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Alignment(scores[:1], moves, lengths=lengths[:1], band=band[:1], backend=backend).path()  # type: ignore[arg-type]
+        Alignment(scores, moves, lengths=lengths, band=band, validate_args=False).path()
