@@ -31,7 +31,6 @@ _LARGEST_TABLE = 50_000_000
     option("--images", ["375x500"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
     option("--grids", ["16x16", "32x32", "64x64", "128x128"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
     option("--nodes", 14, "nodes of deformable trees"),
-    option("--stiffness", 1.0, "factor of the weights of squares of deformable trees"),
     option("--k", [5, 20], "outputs of the top-K oracle, but of deformable trees", nargs="*"),
     option("--repeats", 20, "calls per instance, of which the fastest counts"),
 )
@@ -44,14 +43,13 @@ def main(options: Namespace) -> None:
 
 def rows(options: Namespace, columns: list[str]) -> Iterator[list[str]]:
     """One for each structure and size; a structure has a dash for an oracle that it has not."""
-    grown = {"nodes": options.nodes, "stiffness": options.stiffness}
     cases: list[tuple[str, Callable[[int, int, int], Structure], list[tuple[int, int]]]] = [
         ("BinaryGraph", graph, options.graphs),
         ("Matching", matching, options.matchings),
         ("Subwindows, clusters", clusters, options.images),
         ("Subwindows, noise", noise, options.images),
-        ("DeformableTree, Gaussian", partial(deformable, **grown, smooth=False), options.grids),
-        ("DeformableTree, smooth", partial(deformable, **grown, smooth=True), options.grids),
+        ("DeformableTree, Gaussian", partial(deformable, nodes=options.nodes, smooth=False), options.grids),
+        ("DeformableTree, smooth", partial(deformable, nodes=options.nodes, smooth=True), options.grids),
     ]
     for name, build, shapes in cases:
         for shape in shapes:
@@ -121,14 +119,14 @@ def _image(places: Tensor, scores: Tensor, height: int, width: int) -> Subwindow
     return Subwindows(torch.zeros(height, width).index_put((y, x), scores, accumulate=True)[None])
 
 
-def deformable(height: int, width: int, seed: int, nodes: int, stiffness: float, smooth: bool) -> DeformableTree:
+def deformable(height: int, width: int, seed: int, nodes: int, smooth: bool) -> DeformableTree:
     """A tree in which node v hangs on node (v − 1) // 2; smooth scores have a standard deviation of 1, too."""
     generator = torch.Generator().manual_seed(seed)
     unary = torch.randn(1, nodes, height, width, dtype=torch.float64, generator=generator)
     if smooth:
         unary = torch.nn.functional.avg_pool2d(unary, 5, 1, 2, count_include_pad=False)
         unary = unary / unary.std()
-    springs = torch.tensor([0.1, 0.1 * stiffness, -0.1, 0.05 * stiffness], dtype=torch.float64).repeat(nodes, 1)
+    springs = torch.tensor([0.1, 0.1, -0.1, 0.05], dtype=torch.float64).repeat(nodes, 1)
     anchors = torch.tensor([1.0, 2.5], dtype=torch.float64).repeat(nodes, 1)
     return DeformableTree(unary, springs, (torch.arange(nodes) - 1).div(2, rounding_mode="floor"), anchors)
 
