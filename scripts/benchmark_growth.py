@@ -58,7 +58,7 @@ def main(options: Namespace) -> None:
         data = options.data or data_file(options.task, _TASKS[options.task][1])
         points = list(_points(data, options))
     print(f"{options.task}: {data}\n")
-    print_table(list(points[0]), (map(shown, point.values()) for point in points))
+    print_table(list(points[0]), ([shown(value) for value in point.values()] for point in points))
 
 
 def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:
