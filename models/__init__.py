@@ -5,41 +5,25 @@ from typing import TYPE_CHECKING
 from structsmooth.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from structsmooth.models.backbones import AlexNetConv4, Backbone, SqueezeNetFire9, crop_boxes
-    from structsmooth.models.bilstm import BiLSTMTagger
-    from structsmooth.models.crf import CRF
-    from structsmooth.models.heads import BiaffineParser, MatchingHead, SegmentHead, SpanHead, TaggingHead
-    from structsmooth.models.hidden_markov import HMM, CategoricalEmissions, GaussianEmissions
-    from structsmooth.models.localization import (
-        AlexNetConv4ELU,
-        AlexNetConv4Linear,
-        BoxELU,
-        BoxLinear,
-        BoxScore,
-        collate_boxes,
-    )
+    from structsmooth.models.backbones import AlexNetConv4 as AlexNetConv4
+    from structsmooth.models.backbones import Backbone as Backbone
+    from structsmooth.models.backbones import SqueezeNetFire9 as SqueezeNetFire9
+    from structsmooth.models.backbones import crop_boxes as crop_boxes
+    from structsmooth.models.bilstm import BiLSTMTagger as BiLSTMTagger
+    from structsmooth.models.crf import CRF as CRF
+    from structsmooth.models.heads import BiaffineParser as BiaffineParser
+    from structsmooth.models.heads import MatchingHead as MatchingHead
+    from structsmooth.models.heads import SegmentHead as SegmentHead
+    from structsmooth.models.heads import SpanHead as SpanHead
+    from structsmooth.models.heads import TaggingHead as TaggingHead
+    from structsmooth.models.hidden_markov import HMM as HMM
+    from structsmooth.models.hidden_markov import CategoricalEmissions as CategoricalEmissions
+    from structsmooth.models.hidden_markov import GaussianEmissions as GaussianEmissions
+    from structsmooth.models.localization import AlexNetConv4ELU as AlexNetConv4ELU
+    from structsmooth.models.localization import AlexNetConv4Linear as AlexNetConv4Linear
+    from structsmooth.models.localization import BoxELU as BoxELU
+    from structsmooth.models.localization import BoxLinear as BoxLinear
+    from structsmooth.models.localization import BoxScore as BoxScore
+    from structsmooth.models.localization import collate_boxes as collate_boxes
 else:
-    __getattr__, __dir__ = lazy_names(__name__)
-
-__all__ = [
-    "CRF",
-    "HMM",
-    "AlexNetConv4",
-    "AlexNetConv4ELU",
-    "AlexNetConv4Linear",
-    "Backbone",
-    "BiLSTMTagger",
-    "BiaffineParser",
-    "BoxELU",
-    "BoxLinear",
-    "BoxScore",
-    "CategoricalEmissions",
-    "GaussianEmissions",
-    "MatchingHead",
-    "SegmentHead",
-    "SpanHead",
-    "SqueezeNetFire9",
-    "TaggingHead",
-    "collate_boxes",
-    "crop_boxes",
-]
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -17,29 +17,10 @@ from structsmooth.structures import LinearChain
 _BATCH, _TOKENS = 256, 1 << 16
 
 
-def best_labels(
-    sequences: TokenSequences,
-    weights: Tensor,
-    states: int,
-    k: int,
-    mask: TransitionMask | None = None,
-    transition_scale: float = 1.0,
-    allowed: Sequence[Tensor] | None = None,
-) -> list[list[tuple[float, list[int]]]]:
-    """The k best labellings of each sequence with their scores, best first; fewer where there are no more.
-
-    Args:
-        sequences: n sequences over F features.
-        weights: of a :class:`~structsmooth.problems.SparseChainProblem` or
-            :class:`~structsmooth.problems.DenseChainProblem`, (F + S + 2)·S.
-        states: number S of labels.
-        k: at least 1.
-        mask: which labels may follow each other, begin and end; all if not given.
-        transition_scale: that of the problem.
-        allowed: which labels each token of each sequence may have, bool [T, S]; all if not given.
-    """
+def best_labels(batches: Iterable[LinearChain], k: int) -> list[list[tuple[float, list[int]]]]:
+    """The k best labellings of each sequence with their scores, best first; fewer where there are no more."""
     found = []
-    for chain in chains(sequences, weights, states, mask, transition_scale, allowed):
+    for chain in batches:
         values, y = chain.topk(k)
         for length, scores, outputs in zip(chain.lengths.tolist(), values.tolist(), y.tolist(), strict=True):
             ranked = zip(scores, outputs, strict=True)
@@ -64,21 +45,14 @@ def scored_by_kernel(
     return sequences, torch.cat([torch.eye(states).to(rows), others]).flatten()
 
 
-def label_marginals(
-    sequences: TokenSequences,
-    weights: Tensor,
-    states: int,
-    mask: TransitionMask | None = None,
-    transition_scale: float = 1.0,
-    allowed: Sequence[Tensor] | None = None,
-) -> list[Tensor]:
-    """Probabilities of the labels of the tokens of each sequence, [T, S], for arguments as of :func:`best_labels`.
+def label_marginals(batches: Iterable[LinearChain]) -> list[Tensor]:
+    """Probabilities of the labels of the tokens of each sequence, [T, S].
 
     Those of the Gibbs distribution, in which the probability of a labelling is proportional to the exponential of its
     score.
     """
     found: list[Tensor] = []
-    for chain in chains(sequences, weights, states, mask, transition_scale, allowed):
+    for chain in batches:
         pairs = zip(chain.marginals()[0], chain.lengths.tolist(), strict=True)
         found += [nodes[:length] for nodes, length in pairs]
     return found
@@ -100,7 +74,17 @@ def chains(
     transition_scale: float = 1.0,
     allowed: Sequence[Tensor] | None = None,
 ) -> Iterator[LinearChain]:
-    """The chains of all sequences, in batches, for arguments as of :func:`best_labels`."""
+    """The chains of all sequences, in batches.
+
+    Args:
+        sequences: n sequences over F features.
+        weights: of a :class:`~structsmooth.problems.SparseChainProblem` or
+            :class:`~structsmooth.problems.DenseChainProblem`, (F + S + 2)·S.
+        states: number S of labels.
+        mask: which labels may follow each other, begin and end; all if not given.
+        transition_scale: that of the problem.
+        allowed: which labels each token of each sequence may have, bool [T, S]; all if not given.
+    """
     rows, transition, ends = weights.view(-1, states).tensor_split([-states - 2, -2])
     transition = transition_scale * transition
     if mask is not None:

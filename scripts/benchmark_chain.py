@@ -8,7 +8,7 @@ the NER task does, and n and K alone are swept.
 
 import time
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scripts.harness import command, in_turns, option, picture, print_table, reading
+from scripts.harness import command, in_turns, option, print_table, reading
 from structsmooth import L2
 from structsmooth.messages import tracked
 from structsmooth.problems import SparseChainProblem, SparseSequences
@@ -50,30 +50,6 @@ class Case:
     value: int
     k: int
     problem: Callable[[], SparseChainProblem]
-
-
-@command(
-    option("--file", None, "sentences in CoNLL columns (default: generated ones)", metavar="FILE"),
-    *(option(f"--{name}", default, meaning, least=1) for name, (default, _, meaning) in _SIZES.items()),
-    *(
-        option(f"--sweep-{name}", values, f"values of {name} to measure", least=1, metavar=name)
-        for name, (_, values, _) in _SIZES.items()
-    ),
-    option("--repeats", 3, "measurements of each, for the median", least=1),
-    option("--seed", 0, "of generated sentences"),
-    option("--plot", None, "draw the times against each size", metavar="FILE"),
-)
-def main(options: Namespace) -> None:
-    """Measure every case, print the table and draw the plot."""
-    with reading():
-        description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
-    results = [(case, measure(case.problem(), case.k, options.repeats)) for case in tracked(cases, "timing")]
-    print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
-    rows = ([case.size, case.value, *(f"{value:.1f}" for value in timing.values())] for case, timing in results)
-    print_table(["size", "value", *_COLUMNS], rows)
-    if options.plot:
-        _draw(results, options.plot)
-        print(f"\nplot: {options.plot}")
 
 
 def generate(n: int, T: int, S: int, A: int, F: int, seed: int) -> SparseChainProblem:
@@ -130,19 +106,21 @@ def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
     ), cases
 
 
-def _draw(results: Sequence[tuple[Case, Timing]], path: str) -> None:
-    sizes = list(dict.fromkeys(case.size for case, _ in results))
-    with picture(path, (3.2 * len(sizes), 3.2), len(sizes), sharey=True) as panels:
-        for panel, size in zip(panels, sizes, strict=True):
-            chosen = [(case.value, timing) for case, timing in results if case.size == size]
-            for name in _COLUMNS:
-                points = [(value, timing[name]) for value, timing in chosen]
-                panel.plot(*zip(*points, strict=True), marker=".", label=name)
-            panel.set(xscale="log", yscale="log", xlabel=size)
-            values = sorted({value for value, _ in chosen})
-            panel.set_xticks(values, [str(value) for value in values])
-        panels[0].set_ylabel("CPU microseconds")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    option("--file", None, "sentences in CoNLL columns (default: generated ones)", metavar="FILE"),
+    *(option(f"--{name}", default, meaning, least=1) for name, (default, _, meaning) in _SIZES.items()),
+    *(
+        option(f"--sweep-{name}", values, f"values of {name} to measure", least=1, metavar=name)
+        for name, (_, values, _) in _SIZES.items()
+    ),
+    option("--repeats", 3, "measurements of each, for the median", least=1),
+    option("--seed", 0, "of generated sentences"),
+)
+def main(options: Namespace) -> None:
+    """Measure every case, and print the table."""
+    with reading():
+        description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
+    print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
+    timed = ((case, measure(case.problem(), case.k, options.repeats)) for case in tracked(cases, "timing"))
+    rows = ([case.size, case.value, *(f"{value:.1f}" for value in timing.values())] for case, timing in timed)
+    print_table(["size", "value", *_COLUMNS], rows)

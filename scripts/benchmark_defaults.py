@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,7 +31,6 @@ from structsmooth import (
     ModuleProblem,
     ScoreModule,
 )
-from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
 from structsmooth.messages import tracked
@@ -180,22 +178,10 @@ def summary(histories: dict[tuple[Any, ...], History]) -> str:
     option("--linear", LINEAR_SOLVERS.split(), nargs="*", metavar="SOLVER"),
     option("--seeds", 1, "number of data sets of each kind"),
     option("--calls", 60, "oracle calls for each example"),
-    option("--details", None, "where to write the best objective of each run", metavar="FILE"),
 )
 def main(options: Namespace) -> None:
     """Print the two tables."""
-    lines = []
     for title, chosen in (("Modules", options.modules), ("Linear problems", options.linear)):
-        if not chosen:
-            continue
-        histories = sweep(parse_solvers(chosen), chosen is options.linear, options.seeds, options.calls)
-        print(f"\n{title}\n\n{summary(histories)}", flush=True)
-        for key, history in histories.items():
-            least = min(row.objective for row in history)
-            lines.append("\t".join(map(str, (*key, history[0].objective, least, history[-1].objective))) + "\n")
-    if options.details:
-        write_atomic(Path(options.details), "".join(lines))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        if chosen:
+            histories = sweep(parse_solvers(chosen), chosen is options.linear, options.seeds, options.calls)
+            print(f"\n{title}\n\n{summary(histories)}", flush=True)

@@ -12,11 +12,11 @@ import os
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import RequestError, command, in_processes, option, picture, plain_ticks, print_table, reading
+from scripts.harness import RequestError, command, in_processes, option, print_table, reading
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.problems import SparseChainProblem
@@ -36,34 +36,7 @@ _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": st
 
 
 Point = dict[str, Any]
-"""What one process measured, by the columns of the table; and the memory of libraries alone."""
-
-
-@command(
-    option("--data", None, "column file (default: CoNLL, in STRUCTSMOOTH_DATA)", metavar="FILE"),
-    option("--task", "ner", choices=list(_TASKS)),
-    option("--times", [1, 3, 10, 30], "repetitions", least=1, metavar="N"),
-    option(
-        "--solvers", None, "solvers (default: the one of the task)", nargs="+", choices=list(SOLVERS), metavar="NAME"
-    ),
-    option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
-    option("--plot", None, "draw seconds and memory against n", metavar="FILE"),
-)
-def main(options: Namespace) -> None:
-    """Measure every size and solver, print the table and draw the figure."""
-    if not _STATUS.is_file():
-        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
-    if options.data is None and not os.environ.get(DATA_VARIABLE):
-        raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
-    with reading():
-        data = options.data or data_file(options.task, _TASKS[options.task][1])
-        points = list(_points(data, options))
-    print(f"{options.task}: {data}\n")
-    columns = [name for name in points[0] if name != "libraries"]
-    print_table(columns, ([shown(point[name]) for name in columns] for point in points))
-    if options.plot:
-        _draw(points, options.plot)
-        print(f"\nplot: {options.plot}")
+"""What one process measured, by the columns of the table."""
 
 
 def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:
@@ -98,7 +71,6 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
         "peak (MB)": trained["VmHWM"],
         "of these mapped (MB)": trained["RssFile"] - libraries["RssFile"],
         "bytes per nonzero": (trained["VmHWM"] - libraries["VmRSS"]) * 2**20 / nonzeros,
-        "libraries": libraries["VmRSS"],
     }
 
 
@@ -131,35 +103,23 @@ def _memory() -> dict[str, float]:
     return {cell[0].rstrip(":"): int(cell[1]) / 1024 for cell in cells if cell[-1:] == ["kB"]}
 
 
-def _draw(points: Sequence[Point], path: str) -> None:
-    with picture(path, (11, 3.6), 3) as panels:
-        seconds, memory, density = panels
-        for solver in dict.fromkeys(point["solver"] for point in points):
-            rows = [point for point in points if point["solver"] == solver]
-            n = [point["n"] for point in rows]
-            for panel, column, label in (
-                (seconds, "a pass (s)", f"a pass, {solver}"),
-                (memory, "peak (MB)", f"peak, {solver}"),
-                (density, "bytes per nonzero", solver),
-            ):
-                panel.plot(n, [point[column] for point in rows], marker=".", label=label)
-        rows = [point for point in points if point["solver"] == points[0]["solver"]]
-        for panel, column in (
-            (seconds, "reading (s)"),
-            (seconds, "encoding (s)"),
-            (memory, "peak until encoded (MB)"),
-            (memory, "libraries"),
-        ):
-            panel.plot(n, [point[column] for point in rows], "--", marker=".", label=column.partition(" (")[0])
-        seconds.set(ylabel="CPU seconds", yscale="log")
-        memory.set(ylabel="resident memory (MB)", yscale="log")
-        density.set(ylabel="bytes per nonzero, beyond libraries", ylim=(0, None))
-        for panel in panels:
-            panel.set(xlabel="sentences n", xscale="log")
-            panel.set_xticks(n, [f"{size:,}" for size in n])
-        for panel in (seconds, memory):
-            plain_ticks(panel.yaxis)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+@command(
+    option("--data", None, "column file (default: CoNLL, in STRUCTSMOOTH_DATA)", metavar="FILE"),
+    option("--task", "ner", choices=list(_TASKS)),
+    option("--times", [1, 3, 10, 30], "repetitions", least=1, metavar="N"),
+    option(
+        "--solvers", None, "solvers (default: the one of the task)", nargs="+", choices=list(SOLVERS), metavar="NAME"
+    ),
+    option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
+)
+def main(options: Namespace) -> None:
+    """Measure every size and solver, and print the table."""
+    if not _STATUS.is_file():
+        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
+    if options.data is None and not os.environ.get(DATA_VARIABLE):
+        raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
+    with reading():
+        data = options.data or data_file(options.task, _TASKS[options.task][1])
+        points = list(_points(data, options))
+    print(f"{options.task}: {data}\n")
+    print_table(list(points[0]), ([shown(value) for value in point.values()] for point in points))

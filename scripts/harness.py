@@ -1,6 +1,6 @@
-"""What benchmarks and comparisons share: command lines, clocks, tables, pictures, and libraries that may be missing.
+"""What benchmarks and comparisons share: command lines, clocks, tables, and libraries that may be missing.
 
-A script declares its options, and prints what its cases give::
+A script declares its options, and prints what its cases give; a file that is run as a program runs it at once::
 
     @command(option("--repeats", 20, "calls of which the fastest counts"))
     def main(options: Namespace) -> None:
@@ -28,7 +28,6 @@ import torch
 from structsmooth.cli.report import markdown_table
 from structsmooth.compiled import clock as solver_clock
 from structsmooth.history import Row
-from structsmooth.plots.panels import panels
 from structsmooth.settings import Interval
 from structsmooth.solvers import Progress, Stop
 from structsmooth.solvers.state import Callback
@@ -54,6 +53,8 @@ def command(
     more: str = "",
 ) -> Callable[[Callable[[Namespace], Any]], Callable[..., int]]:
     """Make a function of options a command, which takes a list of arguments and is explained by the module's docstring.
+
+    The command of a script that is run as a program runs at once: it must be the last in its file.
 
     Args:
         *options: what the command takes.
@@ -82,6 +83,8 @@ def command(
                 parser.error(str(error))
             return 0
 
+        if run.__module__ == "__main__":
+            raise SystemExit(main())
         return main
 
     return decorate
@@ -313,21 +316,3 @@ def until(done: Callable[[Row], bool]) -> Callback:
             raise Stop
 
     return watch
-
-
-@contextmanager
-def picture(path: str | Path, size: tuple[float, float], count: int = 1, sharey: bool = False) -> Iterator[Any]:
-    """Panels side by side to draw on; they get a grid and a legend, and are saved."""
-    with panels(path, (1, count), size, sharey="row" if sharey else "none") as grid:
-        yield grid[0]
-        for panel in grid[0]:
-            panel.minorticks_off()
-            panel.legend(fontsize="small")
-
-
-def plain_ticks(axis: Any) -> None:
-    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten, as numbers."""
-    from matplotlib.ticker import LogLocator
-
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter("{x:g}")

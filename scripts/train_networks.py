@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scripts.harness import RequestError, command, mean_and_spread, option, picture, print_table, reading
+from scripts.harness import RequestError, command, mean_and_spread, option, print_table, reading
 from scripts.training import Job, Tags, Trees, descend, losses, padded
 from structsmooth import ProximalBCFW
 from structsmooth.cli.flags import usable_device
@@ -269,13 +269,6 @@ def _write(folder: Path, table: str, histories: Sequence[Sequence[Epoch]]) -> No
     (folder / "table.md").write_text(table + "\n", encoding="utf-8")
     lines = (json.dumps(epoch._asdict()) + "\n" for history in histories for epoch in history)
     (folder / "histories.jsonl").write_text("".join(lines), encoding="utf-8")
-    measure = next(iter(histories[0][-1].measures))
-    with picture(folder / "epochs.png", (7, 4.5)) as (panel,):
-        for method, group in groupby(histories, key=lambda history: history[0].method):
-            scores = [mean(epoch.measures[measure] for epoch in epochs) for epochs in zip(*group, strict=True)]
-            style = "--" if method == "token" else "-"
-            panel.plot(range(1, len(scores) + 1), scores, style, marker=".", label=method)
-        panel.set(xlabel="epoch", ylabel=f"{measure} on the test file, mean over seeds")
 
 
 def job_of(options: Namespace) -> Job:
@@ -316,7 +309,7 @@ def job_of(options: Namespace) -> Job:
     ),
     option("--workers", 1, "runs at the same time, one thread each", least=1),
     option("--device", "cpu", "where to train the LSTM, such as cuda", type=usable_device),
-    option("--out", None, "write table.md, histories.jsonl and epochs.png", metavar="DIR"),
+    option("--out", None, "write table.md and histories.jsonl", metavar="DIR"),
 )
 def main(options: Namespace) -> None:
     """Train by every method with every seed, print the table and write the files."""
@@ -328,8 +321,4 @@ def main(options: Namespace) -> None:
     table = print_table(["method", measure, "beside token", *others, "CPU seconds"], rows(histories))
     if options.out:
         _write(Path(options.out), table, histories)
-        print(f"\ntable, histories and plot: {options.out}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        print(f"\ntable and histories: {options.out}")

@@ -9,27 +9,57 @@ from typing import TYPE_CHECKING
 from structsmooth.lazy import lazy_names
 
 # Names load when they are asked for, and torch with the first of them: the command line answers --help without it.
-# Those outside of __all__ stood here in version 0.3; they come with a warning from where they are now.
 if TYPE_CHECKING:
-    from structsmooth.costs import (
-        Cost,
-        Hamming,
-        NormalizedHamming,
-        OneMinusIoU,
-        RescaledMargin,
-        SegmentErrors,
-        SpanErrors,
-        WeightedHamming,
-    )
-    from structsmooth.decisions import (
-        IMLE,
-        Perturbation,
-        Perturbed,
-        SPOPlus,
-        linear_sum_assignment,
-        normalized_regret,
-        regret,
-    )
+    from structsmooth.costs import Hamming as Hamming
+    from structsmooth.costs import OneMinusIoU as OneMinusIoU
+    from structsmooth.costs import WeightedHamming as WeightedHamming
+    from structsmooth.decisions import SPOPlus as SPOPlus
+    from structsmooth.losses import SlackRescaledHinge as SlackRescaledHinge
+    from structsmooth.losses import StructuralHinge as StructuralHinge
+    from structsmooth.models import CRF as CRF
+    from structsmooth.problems import LinearModuleProblem as LinearModuleProblem
+    from structsmooth.problems import ModuleProblem as ModuleProblem
+    from structsmooth.risk import MinimumRisk as MinimumRisk
+    from structsmooth.scores import LinearScore as LinearScore
+    from structsmooth.scores import ScoreModule as ScoreModule
+    from structsmooth.smoothing import L2 as L2
+    from structsmooth.smoothing import Entropy as Entropy
+    from structsmooth.smoothing import Max as Max
+    from structsmooth.smoothing import SparseMAP as SparseMAP
+    from structsmooth.solvers import BCFW as BCFW
+    from structsmooth.solvers import LBFGS as LBFGS
+    from structsmooth.solvers import SGD as SGD
+    from structsmooth.solvers import CasimirSVRG as CasimirSVRG
+    from structsmooth.solvers import ProximalBCFW as ProximalBCFW
+    from structsmooth.solvers import ProxLinear as ProxLinear
+    from structsmooth.solvers import SoftBCFW as SoftBCFW
+    from structsmooth.solvers import certify as certify
+    from structsmooth.structures import Alignment as Alignment
+    from structsmooth.structures import BinaryGraph as BinaryGraph
+    from structsmooth.structures import Candidates as Candidates
+    from structsmooth.structures import Constituents as Constituents
+    from structsmooth.structures import DeformableTree as DeformableTree
+    from structsmooth.structures import FactorGraph as FactorGraph
+    from structsmooth.structures import Grammar as Grammar
+    from structsmooth.structures import HiddenMarkov as HiddenMarkov
+    from structsmooth.structures import LinearChain as LinearChain
+    from structsmooth.structures import Matching as Matching
+    from structsmooth.structures import Paths as Paths
+    from structsmooth.structures import ProjectiveTree as ProjectiveTree
+    from structsmooth.structures import SemiMarkov as SemiMarkov
+    from structsmooth.structures import SiblingTree as SiblingTree
+    from structsmooth.structures import SpanningTree as SpanningTree
+    from structsmooth.structures import Structure as Structure
+    from structsmooth.structures import Subset as Subset
+    from structsmooth.structures import Subwindows as Subwindows
+    from structsmooth.structures import Tree as Tree
+    from structsmooth.tasks.trained import load as load
+    from structsmooth.tasks.trained import train as train
+
+# These stood here in version 0.3, and come with a warning from where they are now.
+if TYPE_CHECKING:
+    from structsmooth.costs import Cost, NormalizedHamming, RescaledMargin, SegmentErrors, SpanErrors
+    from structsmooth.decisions import IMLE, Perturbation, Perturbed, linear_sum_assignment, normalized_regret, regret
     from structsmooth.factors import (
         And,
         AtLeastOne,
@@ -43,8 +73,6 @@ if TYPE_CHECKING:
         Potts,
         Table,
     )
-    from structsmooth.losses import SlackRescaledHinge, StructuralHinge
-    from structsmooth.models import CRF
     from structsmooth.problems import (
         DenseChainProblem,
         DenseSequences,
@@ -52,9 +80,7 @@ if TYPE_CHECKING:
         FactorGraphProblem,
         FactorGraphs,
         KernelFeatures,
-        LinearModuleProblem,
         LinearProblem,
-        ModuleProblem,
         PairFeatures,
         PartialLabels,
         PartRows,
@@ -65,19 +91,14 @@ if TYPE_CHECKING:
         SparseSequences,
     )
     from structsmooth.programs import DynamicProgram, PathGraph, Program, ProgramBuilder, cached_program
-    from structsmooth.risk import MinimumRisk
-    from structsmooth.scores import LinearScore, PairScore, ScoreModule, SlackRescaledScores
-    from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP, simplex_projection
+    from structsmooth.scores import PairScore, SlackRescaledScores
+    from structsmooth.smoothing import Smoother, simplex_projection
     from structsmooth.solvers import (
-        BCFW,
         DLPW,
-        LBFGS,
-        SGD,
         SMO,
         SVRG,
         Adam,
         BatchExponentiatedGradient,
-        CasimirSVRG,
         Certificate,
         CoCoA,
         ConvexConcave,
@@ -89,98 +110,26 @@ if TYPE_CHECKING:
         History,
         IncrementalProxLinear,
         NSlackCuttingPlane,
-        ProximalBCFW,
         ProximalSDCA,
-        ProxLinear,
         RegularizationPath,
         Result,
-        SoftBCFW,
         SolutionPath,
         Status,
-        certify,
     )
     from structsmooth.structures import (
-        Alignment,
-        BinaryGraph,
         BoxCandidates,
-        Candidates,
-        Constituents,
-        DeformableTree,
-        FactorGraph,
-        Grammar,
-        HiddenMarkov,
-        LinearChain,
-        Matching,
         OracleSpace,
-        Paths,
-        ProjectiveTree,
         SearchSpace,
-        SemiMarkov,
-        SiblingTree,
         SlackRescaled,
-        SpanningTree,
         SparseSolution,
-        Structure,
-        Subset,
-        Subwindows,
-        Tree,
         best_max_marginal_first,
         from_oracle,
         lengths_from_mask,
         sparse_map,
     )
     from structsmooth.targets import soft_labels
-    from structsmooth.tasks.trained import load, train
     from structsmooth.text.schemes import transition_mask
 else:
-    __getattr__, __dir__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(__name__)
 
 __version__ = "0.3.0"
-
-__all__ = [
-    "BCFW",
-    "CRF",
-    "L2",
-    "LBFGS",
-    "SGD",
-    "Alignment",
-    "BinaryGraph",
-    "Candidates",
-    "CasimirSVRG",
-    "Constituents",
-    "DeformableTree",
-    "Entropy",
-    "FactorGraph",
-    "Grammar",
-    "Hamming",
-    "HiddenMarkov",
-    "LinearChain",
-    "LinearModuleProblem",
-    "LinearScore",
-    "Matching",
-    "Max",
-    "MinimumRisk",
-    "ModuleProblem",
-    "OneMinusIoU",
-    "Paths",
-    "ProjectiveTree",
-    "ProxLinear",
-    "ProximalBCFW",
-    "SPOPlus",
-    "ScoreModule",
-    "SemiMarkov",
-    "SiblingTree",
-    "SlackRescaledHinge",
-    "SoftBCFW",
-    "SpanningTree",
-    "SparseMAP",
-    "StructuralHinge",
-    "Structure",
-    "Subset",
-    "Subwindows",
-    "Tree",
-    "WeightedHamming",
-    "certify",
-    "load",
-    "train",
-]

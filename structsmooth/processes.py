@@ -87,6 +87,11 @@ def _agreed_name(store: "Store", rank: int, size: int) -> str:
     return name
 
 
+def processors() -> int:
+    """Number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def count() -> int:
     """Number of joined processes; 1 if none joined."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1

@@ -6,40 +6,25 @@ from typing import TYPE_CHECKING
 
 from structsmooth.lazy import lazy_names
 from structsmooth.spelling import suggestion
-from structsmooth.tasks.base import FittedTask, Task
+from structsmooth.tasks.base import FittedTask as FittedTask
+from structsmooth.tasks.base import Task as Task
 
 if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only its data need
-    from structsmooth.tasks.alignment import Alignment
-    from structsmooth.tasks.localization import Localization
-    from structsmooth.tasks.multilabel import Multilabel
-    from structsmooth.tasks.ocr import OCR
-    from structsmooth.tasks.parsing import Parsing
-    from structsmooth.tasks.pose import Pose
-    from structsmooth.tasks.scenes import Scenes
-    from structsmooth.tasks.segmentation import Segmentation
-    from structsmooth.tasks.segments import Segments
-    from structsmooth.tasks.text.chunking import Chunking
-    from structsmooth.tasks.text.ner import NER
+    from structsmooth.tasks.alignment import Alignment as Alignment
+    from structsmooth.tasks.localization import Localization as Localization
+    from structsmooth.tasks.multilabel import Multilabel as Multilabel
+    from structsmooth.tasks.ocr import OCR as OCR
+    from structsmooth.tasks.parsing import Parsing as Parsing
+    from structsmooth.tasks.pose import Pose as Pose
+    from structsmooth.tasks.scenes import Scenes as Scenes
+    from structsmooth.tasks.segmentation import Segmentation as Segmentation
+    from structsmooth.tasks.segments import Segments as Segments
+    from structsmooth.tasks.text.chunking import Chunking as Chunking
+    from structsmooth.tasks.text.ner import NER as NER
 else:
-    __getattr__, __dir__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __all__ += ["TASKS", "load_task"]
 
-__all__ = [
-    "NER",
-    "OCR",
-    "TASKS",
-    "Alignment",
-    "Chunking",
-    "FittedTask",
-    "Localization",
-    "Multilabel",
-    "Parsing",
-    "Pose",
-    "Scenes",
-    "Segmentation",
-    "Segments",
-    "Task",
-    "load_task",
-]
 
 TASKS = {
     "ner": "structsmooth.tasks.text.ner:NER",

@@ -70,14 +70,9 @@ except SystemExit:
 
 
 def test_names_are_what_type_checkers_see() -> None:
-    (block,) = [
-        node
-        for node in ast.parse((ROOT / "structsmooth" / "__init__.py").read_text(encoding="utf-8")).body
-        if isinstance(node, ast.If)
-    ]
-    seen = {
-        name.name: node.module or "" for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names
-    }
+    face = ast.parse((ROOT / "structsmooth" / "__init__.py").read_text(encoding="utf-8")).body
+    nodes = [node for block in face if isinstance(block, ast.If) for node in block.body]
+    seen = {name.name: node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names}
     assert {*structsmooth.__all__} <= seen.keys() & {*dir(structsmooth)}
     for name, module in seen.items():
         moved = name not in structsmooth.__all__

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scripts.harness import picture
 from scripts.reproduce.number_claims import Numbers
 from structsmooth import BCFW
 from structsmooth.cli.report import progress_bar
@@ -128,9 +127,10 @@ def unevenness(values: Tensor) -> float:
 
 
 def _draw_gains(found: Mapping[str, Sequence[float]], path: Path) -> None:
-    with picture(path, (6, 4)) as (panel,):
+    with panels(path, (1, 1), (6, 4)) as ((panel,),):
         for sampling, gains in found.items():
             panel.plot(np.arange(len(gains)), gains, label=f"{sampling} sampling")
         panel.set(
             title="words of fold 0, λ = 0.01", xlabel="passes", ylabel="predicted gain, χ(g)³/χ(C)", ylim=(0, None)
         )
+        panel.legend(fontsize="small")

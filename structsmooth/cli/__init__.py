@@ -1,5 +1,3 @@
 """The command ``structsmooth``."""
 
-from structsmooth.cli.main import main
-
-__all__ = ["main"]
+from structsmooth.cli.main import main as main

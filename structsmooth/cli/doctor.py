@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from structsmooth import __version__
+from structsmooth import __version__, processes
 from structsmooth.cli.self_test import check_oracles, check_training
 from structsmooth.files import DATA_VARIABLE
 from structsmooth.messages import stage
@@ -92,7 +92,7 @@ def check_threads() -> Iterator[Finding]:
     """Numbers of threads; more of them than processors wait for each other."""
     import numba
 
-    processors = _processors()
+    processors = processes.processors()
     yield Finding("processors", str(processors))
     threads = torch.get_num_threads()
     crowded = f"set OMP_NUM_THREADS={processors}: more threads than processors wait for each other"
@@ -184,12 +184,6 @@ def _tested(name: str, test: Callable[[], str]) -> Finding:
     except Exception as error:  # whatever is wrong with an installation may raise anything
         advice = "mend other faults first; if this one remains, reinstall structsmooth and report this output"
         return Finding(name, f"{type(error).__name__}: {error}", advice)
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _default_data(task: str) -> str:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from structsmooth.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from structsmooth.plots.comparison import Bands, plot_comparison
-    from structsmooth.plots.regularization_path import plot_path, plot_path_costs
-    from structsmooth.plots.training import plot_history
-    from structsmooth.plots.tuning import plot_tuning
+    from structsmooth.plots.comparison import Bands as Bands
+    from structsmooth.plots.comparison import plot_comparison as plot_comparison
+    from structsmooth.plots.regularization_path import plot_path as plot_path
+    from structsmooth.plots.regularization_path import plot_path_costs as plot_path_costs
+    from structsmooth.plots.training import plot_history as plot_history
+    from structsmooth.plots.tuning import plot_tuning as plot_tuning
 else:
-    __getattr__, __dir__ = lazy_names(__name__)
-
-__all__ = ["Bands", "plot_comparison", "plot_history", "plot_path", "plot_path_costs", "plot_tuning"]
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -13,18 +13,14 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 @contextmanager
 def panels(
-    path: str | Path,
-    shape: tuple[int, int],
-    size: tuple[float, float],
-    title: str = "",
-    sharey: Literal["row", "none"] = "row",
+    path: str | Path, shape: tuple[int, int], size: tuple[float, float], title: str = ""
 ) -> Iterator[NDArray[Any]]:
     """The panels [rows, columns] of a picture, which get grids; it is saved at the end of the block."""
     from matplotlib.figure import Figure  # slow to load, and not needed without a picture
 
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title)
-    grid = figure.subplots(shape[0], shape[1], sharex="col", sharey=sharey, squeeze=False)
+    grid = figure.subplots(shape[0], shape[1], sharex="col", sharey="row", squeeze=False)
     yield grid
     for panel in grid.flat:
         panel.grid(alpha=0.3)

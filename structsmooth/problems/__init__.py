@@ -5,62 +5,36 @@ from typing import TYPE_CHECKING
 from structsmooth.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from structsmooth.kernels import KernelFeatures
-    from structsmooth.problems.affine import Parts
-    from structsmooth.problems.base import FullPass, Problem
-    from structsmooth.problems.derived import ShiftedProblem, TiltedProblem
-    from structsmooth.problems.linear.base import LinearProblem
-    from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, respond
-    from structsmooth.problems.linear.chain import DenseChainProblem, SparseChainProblem
-    from structsmooth.problems.linear.difference import DifferenceProblem
-    from structsmooth.problems.linear.factor_graph import FactorGraphProblem
-    from structsmooth.problems.linear.factor_graph.data import FactorGraphs
-    from structsmooth.problems.linear.module import LinearModuleProblem
-    from structsmooth.problems.linear.programs import (
-        PairFeatures,
-        PartRows,
-        ProgramParts,
-        ProgramProblem,
-        arcs_of,
-        behind_arcs,
-    )
-    from structsmooth.problems.module import LinearizedProblem, ModuleProblem, PartialLabels
-    from structsmooth.problems.partition import PartitionedProblem, partitioned
-    from structsmooth.problems.sharding import of_examples, sharded
-    from structsmooth.sequences import DenseSequences, SparseSequences
+    from structsmooth.kernels import KernelFeatures as KernelFeatures
+    from structsmooth.problems.affine import Parts as Parts
+    from structsmooth.problems.base import FullPass as FullPass
+    from structsmooth.problems.base import Problem as Problem
+    from structsmooth.problems.derived import ShiftedProblem as ShiftedProblem
+    from structsmooth.problems.derived import TiltedProblem as TiltedProblem
+    from structsmooth.problems.linear.base import LinearProblem as LinearProblem
+    from structsmooth.problems.linear.blocks import FeatureMap as FeatureMap
+    from structsmooth.problems.linear.blocks import OracleOutput as OracleOutput
+    from structsmooth.problems.linear.blocks import respond as respond
+    from structsmooth.problems.linear.chain import DenseChainProblem as DenseChainProblem
+    from structsmooth.problems.linear.chain import SparseChainProblem as SparseChainProblem
+    from structsmooth.problems.linear.difference import DifferenceProblem as DifferenceProblem
+    from structsmooth.problems.linear.factor_graph import FactorGraphProblem as FactorGraphProblem
+    from structsmooth.problems.linear.factor_graph.data import FactorGraphs as FactorGraphs
+    from structsmooth.problems.linear.module import LinearModuleProblem as LinearModuleProblem
+    from structsmooth.problems.linear.programs import PairFeatures as PairFeatures
+    from structsmooth.problems.linear.programs import PartRows as PartRows
+    from structsmooth.problems.linear.programs import ProgramParts as ProgramParts
+    from structsmooth.problems.linear.programs import ProgramProblem as ProgramProblem
+    from structsmooth.problems.linear.programs import arcs_of as arcs_of
+    from structsmooth.problems.linear.programs import behind_arcs as behind_arcs
+    from structsmooth.problems.module import LinearizedProblem as LinearizedProblem
+    from structsmooth.problems.module import ModuleProblem as ModuleProblem
+    from structsmooth.problems.module import PartialLabels as PartialLabels
+    from structsmooth.problems.partition import PartitionedProblem as PartitionedProblem
+    from structsmooth.problems.partition import partitioned as partitioned
+    from structsmooth.problems.sharding import of_examples as of_examples
+    from structsmooth.problems.sharding import sharded as sharded
+    from structsmooth.sequences import DenseSequences as DenseSequences
+    from structsmooth.sequences import SparseSequences as SparseSequences
 else:
-    __getattr__, __dir__ = lazy_names(__name__)
-
-__all__ = [
-    "DenseChainProblem",
-    "DenseSequences",
-    "DifferenceProblem",
-    "FactorGraphProblem",
-    "FactorGraphs",
-    "FeatureMap",
-    "FullPass",
-    "KernelFeatures",
-    "LinearModuleProblem",
-    "LinearProblem",
-    "LinearizedProblem",
-    "ModuleProblem",
-    "OracleOutput",
-    "PairFeatures",
-    "PartRows",
-    "PartialLabels",
-    "PartitionedProblem",
-    "Parts",
-    "Problem",
-    "ProgramParts",
-    "ProgramProblem",
-    "ShiftedProblem",
-    "SparseChainProblem",
-    "SparseSequences",
-    "TiltedProblem",
-    "arcs_of",
-    "behind_arcs",
-    "of_examples",
-    "partitioned",
-    "respond",
-    "sharded",
-]
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -227,8 +227,7 @@ class Tagger:
 
         They are the best ones among those of ``allowed`` tags, bool [T, S] for each sentence, if these are given.
         """
-        states = len(self.tags.names)
-        found = best_labels(sequences, weights, states, k, self.tags.mask, self.transition_scale, allowed)
+        found = best_labels(self.chains(sequences, weights, allowed), k)
         return [[(score, self.tags.named(labels)) for score, labels in ranked] for ranked in found]
 
     def chains(
@@ -245,8 +244,7 @@ class Tagger:
 
     def marginals(self, sequences: Sequences, weights: Tensor, allowed: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The probabilities of the tags at the tokens of each sentence, [T, S]."""
-        states, mask = len(self.tags.names), self.tags.mask
-        return label_marginals(sequences, weights, states, mask, self.transition_scale, allowed)
+        return label_marginals(self.chains(sequences, weights, allowed))
 
     def log_probs(
         self,

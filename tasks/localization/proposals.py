@@ -101,7 +101,7 @@ class SelectiveSearch:
             return {}
         next(iter(missing)).parent.mkdir(parents=True, exist_ok=True)
         tasks = [(path, image, self.mode, self.count) for path, image in missing.items()]
-        jobs = min(self.jobs or max(1, _processors() // processes.count()), len(tasks))
+        jobs = min(self.jobs or max(1, processes.processors() // processes.count()), len(tasks))
         if jobs == 1:
             results: Iterable[tuple[Path, str | None]] = map(_search_image, tasks)
             return {path: fault for path, fault in tracked(results, _TITLE, len(tasks)) if fault}
@@ -179,7 +179,3 @@ def _begin_worker() -> None:
     """One thread, and silence on Ctrl-C: the main process ends the search."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,7 +5,7 @@ import torch
 from small_problems import random_problem, random_weights
 from torch.nn.functional import one_hot
 
-from structsmooth.models.chains import best_labels, label_marginals
+from structsmooth.models.chains import best_labels, chains, label_marginals
 from structsmooth.text.schemes import transition_mask
 
 
@@ -21,13 +21,13 @@ def test_padding_is_bounded_and_changes_nothing(lengths: tuple[int, ...], monkey
         return batch
 
     monkeypatch.setattr(type(sequences), "select", watched)
-    found = best_labels(sequences, w, 2, 2)
+    found = best_labels(chains(sequences, w, 2), 2)
     assert [len(ranked[0][1]) for ranked in found] == [*lengths]
     assert all(count == 1 or (count <= 256 and count * longest <= 1 << 16) for count, longest in shapes)
     assert sum(count for count, _ in shapes) == len(lengths)
     shapes.clear()
     monkeypatch.setattr("structsmooth.models.chains._BATCH", 1)
-    assert best_labels(sequences, w, 2, 2) == found
+    assert best_labels(chains(sequences, w, 2), 2) == found
     assert len(shapes) == len(lengths)
 
 
@@ -35,8 +35,8 @@ def test_marginals_are_those_of_all_labellings() -> None:
     problem = random_problem((3, 1, 2), states=2)
     w, mask = random_weights(problem), transition_mask(["O", "B-X"], "BIO")
     for found, ranked in zip(
-        label_marginals(problem.sequences, w, 2, mask, 0.5),
-        best_labels(problem.sequences, w, 2, 8, mask, 0.5),
+        label_marginals(chains(problem.sequences, w, 2, mask, 0.5)),
+        best_labels(chains(problem.sequences, w, 2, mask, 0.5), 8),
         strict=True,
     ):
         scores = torch.tensor([score for score, _ in ranked], dtype=torch.float64)

@@ -73,13 +73,11 @@ SWEEPS = {"n": ["5", "10"], "T": ["2", "4"], "S": ["2", "3"], "K": ["1", "2"], "
 
 
 def test_benchmark_chain_sweeps_one_size_at_a_time(tmp_path, capsys):
-    plot = tmp_path / "plot.png"
     sweeps = [text for name, values in SWEEPS.items() for text in (f"--sweep-{name}", *values)]
-    assert load("benchmark_chain").main([*SMALL, *sweeps, "--plot", str(plot)]) == 0
+    assert load("benchmark_chain").main([*SMALL, *sweeps]) == 0
     table = rows(capsys.readouterr().out)
     assert [(row["size"], row["value"]) for row in table] == [(s, v) for s, values in SWEEPS.items() for v in values]
     assert all(float(row[step]) > 0 for row in table for step in ("SVRG step", "BCFW step"))
-    assert plot.stat().st_size > 0
 
 
 def test_benchmark_gaps_counts_passes_to_each_gap(capsys):
@@ -350,14 +348,13 @@ def test_benchmark_gpu_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory as Linux counts it")
 def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
-    plot, cache = tmp_path / "plot.png", tmp_path / "cache"
+    cache = tmp_path / "cache"
     options = ["--data", data, "--times", "2", "--solvers", "sgd", "--attributes-cache", str(cache)]
-    assert load("benchmark_growth").main([*options, "--plot", str(plot)]) == 0
+    assert load("benchmark_growth").main(options) == 0
     (row,) = rows(capsys.readouterr().out)
     assert (row["n"], row["solver"]) == ("30", "sgd")
     assert float(row["peak (MB)"]) >= float(row["peak until encoded (MB)"]) > 0
     assert len(list(cache.glob("*.npy"))) == 1
-    assert plot.stat().st_size > 0
 
 
 def test_compare_crfsuite_trains_the_same_features(data, capsys):
@@ -501,7 +498,6 @@ def test_train_networks_with_every_loss(data, tmp_path, capsys):
         (method, seed) for method in TAGGER_LOSSES for seed in (0, 1)
     ]
     assert all(row["objective"] > 0 for row in history)
-    assert (out / "epochs.png").stat().st_size > 0
 
 
 def test_train_networks_learns_and_is_the_same_for_a_seed(data, tmp_path, capsys):
@@ -547,8 +543,8 @@ def test_train_networks_refuses(arguments, capsys):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("benchmark_chain", "--plot FILE"),
-        ("benchmark_growth", "--plot FILE"),
+        ("benchmark_chain", "--file FILE"),
+        ("benchmark_growth", "--attributes-cache DIR"),
         ("benchmark_layers", "--shapes BxTxS"),
         ("train_networks", "--out DIR"),
     ],

@@ -1,5 +1,3 @@
 """The prox-linear algorithm, and how its convex models are minimized."""
 
-from structsmooth.solvers.prox_linear.solver import ProxLinear
-
-__all__ = ["ProxLinear"]
+from structsmooth.solvers.prox_linear.solver import ProxLinear as ProxLinear

@@ -1,23 +1,15 @@
 """Factor graphs: labels of nodes with scores for labels and for pairs at the edges of any graph; their relaxation."""
 
-from structsmooth.structures.factor_graph.factors import Automaton, Factor, Potts, Table
-from structsmooth.structures.factor_graph.graph import FactorGraph
-from structsmooth.structures.factor_graph.local_polytope import LocalPolytope
-from structsmooth.structures.factor_graph.logic import And, AtLeastOne, AtMostOne, Budget, Count, Or
-from structsmooth.structures.factor_graph.relaxation import Relaxation
-
-__all__ = [
-    "And",
-    "AtLeastOne",
-    "AtMostOne",
-    "Automaton",
-    "Budget",
-    "Count",
-    "Factor",
-    "FactorGraph",
-    "LocalPolytope",
-    "Or",
-    "Potts",
-    "Relaxation",
-    "Table",
-]
+from structsmooth.structures.factor_graph.factors import Automaton as Automaton
+from structsmooth.structures.factor_graph.factors import Factor as Factor
+from structsmooth.structures.factor_graph.factors import Potts as Potts
+from structsmooth.structures.factor_graph.factors import Table as Table
+from structsmooth.structures.factor_graph.graph import FactorGraph as FactorGraph
+from structsmooth.structures.factor_graph.local_polytope import LocalPolytope as LocalPolytope
+from structsmooth.structures.factor_graph.logic import And as And
+from structsmooth.structures.factor_graph.logic import AtLeastOne as AtLeastOne
+from structsmooth.structures.factor_graph.logic import AtMostOne as AtMostOne
+from structsmooth.structures.factor_graph.logic import Budget as Budget
+from structsmooth.structures.factor_graph.logic import Count as Count
+from structsmooth.structures.factor_graph.logic import Or as Or
+from structsmooth.structures.factor_graph.relaxation import Relaxation as Relaxation
