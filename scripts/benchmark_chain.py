@@ -52,6 +52,26 @@ class Case:
     problem: Callable[[], SparseChainProblem]
 
 
+@command(
+    option("--file", None, "sentences in CoNLL columns (default: generated ones)", metavar="FILE"),
+    *(option(f"--{name}", default, meaning, least=1) for name, (default, _, meaning) in _SIZES.items()),
+    *(
+        option(f"--sweep-{name}", values, f"values of {name} to measure", least=1, metavar=name)
+        for name, (_, values, _) in _SIZES.items()
+    ),
+    option("--repeats", 3, "measurements of each, for the median", least=1),
+    option("--seed", 0, "of generated sentences"),
+)
+def main(options: Namespace) -> None:
+    """Measure every case, and print the table."""
+    with reading():
+        description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
+    print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
+    timed = ((case, measure(case.problem(), case.k, options.repeats)) for case in tracked(cases, "timing"))
+    rows = ([case.size, case.value, *(f"{value:.1f}" for value in timing.values())] for case, timing in timed)
+    print_table(["size", "value", *_COLUMNS], rows)
+
+
 def generate(n: int, T: int, S: int, A: int, F: int, seed: int) -> SparseChainProblem:
     """Random sentences of one length; a few attributes are frequent and most are rare, as in text."""
     rng = np.random.default_rng(seed)
@@ -106,21 +126,5 @@ def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
     ), cases
 
 
-@command(
-    option("--file", None, "sentences in CoNLL columns (default: generated ones)", metavar="FILE"),
-    *(option(f"--{name}", default, meaning, least=1) for name, (default, _, meaning) in _SIZES.items()),
-    *(
-        option(f"--sweep-{name}", values, f"values of {name} to measure", least=1, metavar=name)
-        for name, (_, values, _) in _SIZES.items()
-    ),
-    option("--repeats", 3, "measurements of each, for the median", least=1),
-    option("--seed", 0, "of generated sentences"),
-)
-def main(options: Namespace) -> None:
-    """Measure every case, and print the table."""
-    with reading():
-        description, cases = _generated_cases(options) if options.file is None else _file_cases(options)
-    print(f"{description}; l2 smoothing; median of {options.repeats}, in microseconds of CPU time\n")
-    timed = ((case, measure(case.problem(), case.k, options.repeats)) for case in tracked(cases, "timing"))
-    rows = ([case.size, case.value, *(f"{value:.1f}" for value in timing.values())] for case, timing in timed)
-    print_table(["size", "value", *_COLUMNS], rows)
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -36,6 +36,27 @@ _OURS: dict[str, Solver[Any]] = {
 }
 
 
+@command(
+    option("--train", None, "training data in CoNLL columns (default: embedded)", metavar="FILE"),
+    option("--lam", "10/n", "λ, a number or c/n", metavar="C"),
+    option("--passes", 25, "passes of our solvers"),
+    option("--iterations", 300, "limit of CRFsuite's"),
+    option("--bits", 18, "2**BITS buckets for attributes"),
+)
+def main(options: Namespace) -> None:
+    """Train with our solvers and CRFsuite, and print what each accuracy took."""
+    if (crfsuite := installed("pycrfsuite")) is None:
+        raise RequestError("python-crfsuite is not installed: pip install 'structsmooth[benchmarks]'")
+    problem = _likelihood(NER(bits=options.bits), options.train or NER.default_files()["train"])
+    lam = parse_lam(options.lam, problem.n)
+    curves = {name: ours(problem, lam, solver, options.passes) for name, solver in _OURS.items()}
+    curves["CRFsuite"], weights = theirs(crfsuite, problem, lam, options.iterations)
+    print(f"n = {problem.n:,}, {problem.dim:,} weights, λ = {lam:.3g}, c2 = {problem.n * lam / 2:.3g}")
+    print(f"CRFsuite's last objective {curves['CRFsuite'][-1].objective:.9f}, of its weights by our oracle ", end="")
+    print(f"{problem.loss(weights) + lam / 2 * float(weights @ weights):.9f}\n")
+    print_table(["trainer", *(f"{accuracy:g}" for accuracy in _ACCURACIES)], rows(curves, problem.n))
+
+
 def ours(problem: SparseChainProblem, lam: float, solver: Solver[Any], passes: int) -> History:
     """The history of one of our solvers, in CPU seconds."""
     solver.solve(problem.subset(torch.arange(min(problem.n, 2))), lam=lam, passes=1)  # compiles
@@ -104,22 +125,5 @@ def _encoded(problem: SparseChainProblem) -> Iterator[tuple[list[list[str]], lis
         yield tokens[begin:end], tags[begin:end]
 
 
-@command(
-    option("--train", None, "training data in CoNLL columns (default: embedded)", metavar="FILE"),
-    option("--lam", "10/n", "λ, a number or c/n", metavar="C"),
-    option("--passes", 25, "passes of our solvers"),
-    option("--iterations", 300, "limit of CRFsuite's"),
-    option("--bits", 18, "2**BITS buckets for attributes"),
-)
-def main(options: Namespace) -> None:
-    """Train with our solvers and CRFsuite, and print what each accuracy took."""
-    if (crfsuite := installed("pycrfsuite")) is None:
-        raise RequestError("python-crfsuite is not installed: pip install 'structsmooth[benchmarks]'")
-    problem = _likelihood(NER(bits=options.bits), options.train or NER.default_files()["train"])
-    lam = parse_lam(options.lam, problem.n)
-    curves = {name: ours(problem, lam, solver, options.passes) for name, solver in _OURS.items()}
-    curves["CRFsuite"], weights = theirs(crfsuite, problem, lam, options.iterations)
-    print(f"n = {problem.n:,}, {problem.dim:,} weights, λ = {lam:.3g}, c2 = {problem.n * lam / 2:.3g}")
-    print(f"CRFsuite's last objective {curves['CRFsuite'][-1].objective:.9f}, of its weights by our oracle ", end="")
-    print(f"{problem.loss(weights) + lam / 2 * float(weights @ weights):.9f}\n")
-    print_table(["trainer", *(f"{accuracy:g}" for accuracy in _ACCURACIES)], rows(curves, problem.n))
+if __name__ == "__main__":
+    raise SystemExit(main())

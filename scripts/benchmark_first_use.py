@@ -21,6 +21,30 @@ _ROOT = Path(__file__).parents[1]
 _CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
+@command(option("--repeats", 3, "repetitions, of which the minimum counts"), table=["job", "empty cache", "full cache"])
+def main(options: Namespace) -> Iterator[list[str]]:
+    """Seconds and multiples of each job."""
+    with tempfile.TemporaryDirectory() as folder:
+        trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
+        sentence.write_text("The Bank of New York\n")
+        commands = dict(jobs(trained, sentence))
+        training = _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
+        _seconds(training, Path(folder) / "of training")  # leaves no compiled code for what is measured
+        rounds = [
+            {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
+            for turn in range(options.repeats)
+        ]
+    print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
+    unit = next(iter(rounds[0]))
+    for name in rounds[0]:
+        cells = []
+        for cache in range(2):
+            seconds = min(turn[name][cache] for turn in rounds)
+            multiple = min(turn[name][cache] / min(turn[unit]) for turn in rounds)
+            cells.append(f"{seconds:.1f} ({multiple:.2f})")
+        yield [name, *cells]
+
+
 def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
     """Names and commands of what is measured; the first is the unit."""
     yield "import torch", _python("import torch")
@@ -52,25 +76,5 @@ def _structsmooth(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "structsmooth", *arguments]
 
 
-@command(option("--repeats", 3, "repetitions, of which the minimum counts"), table=["job", "empty cache", "full cache"])
-def main(options: Namespace) -> Iterator[list[str]]:
-    """Seconds and multiples of each job."""
-    with tempfile.TemporaryDirectory() as folder:
-        trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
-        sentence.write_text("The Bank of New York\n")
-        commands = dict(jobs(trained, sentence))
-        training = _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
-        _seconds(training, Path(folder) / "of training")  # leaves no compiled code for what is measured
-        rounds = [
-            {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
-            for turn in range(options.repeats)
-        ]
-    print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
-    unit = next(iter(rounds[0]))
-    for name in rounds[0]:
-        cells = []
-        for cache in range(2):
-            seconds = min(turn[name][cache] for turn in rounds)
-            multiple = min(turn[name][cache] / min(turn[unit]) for turn in rounds)
-            cells.append(f"{seconds:.1f} ({multiple:.2f})")
-        yield [name, *cells]
+if __name__ == "__main__":
+    raise SystemExit(main())

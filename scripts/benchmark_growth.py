@@ -39,6 +39,28 @@ Point = dict[str, Any]
 """What one process measured, by the columns of the table."""
 
 
+@command(
+    option("--data", None, "column file (default: CoNLL, in STRUCTSMOOTH_DATA)", metavar="FILE"),
+    option("--task", "ner", choices=list(_TASKS)),
+    option("--times", [1, 3, 10, 30], "repetitions", least=1, metavar="N"),
+    option(
+        "--solvers", None, "solvers (default: the one of the task)", nargs="+", choices=list(SOLVERS), metavar="NAME"
+    ),
+    option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
+)
+def main(options: Namespace) -> None:
+    """Measure every size and solver, and print the table."""
+    if not _STATUS.is_file():
+        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
+    if options.data is None and not os.environ.get(DATA_VARIABLE):
+        raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
+    with reading():
+        data = options.data or data_file(options.task, _TASKS[options.task][1])
+        points = list(_points(data, options))
+    print(f"{options.task}: {data}\n")
+    print_table(list(points[0]), ([shown(value) for value in point.values()] for point in points))
+
+
 def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:
     """Read, encode and train in this process."""
     (optimizer,) = parse_solvers([solver]).values()
@@ -103,23 +125,5 @@ def _memory() -> dict[str, float]:
     return {cell[0].rstrip(":"): int(cell[1]) / 1024 for cell in cells if cell[-1:] == ["kB"]}
 
 
-@command(
-    option("--data", None, "column file (default: CoNLL, in STRUCTSMOOTH_DATA)", metavar="FILE"),
-    option("--task", "ner", choices=list(_TASKS)),
-    option("--times", [1, 3, 10, 30], "repetitions", least=1, metavar="N"),
-    option(
-        "--solvers", None, "solvers (default: the one of the task)", nargs="+", choices=list(SOLVERS), metavar="NAME"
-    ),
-    option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
-)
-def main(options: Namespace) -> None:
-    """Measure every size and solver, and print the table."""
-    if not _STATUS.is_file():
-        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
-    if options.data is None and not os.environ.get(DATA_VARIABLE):
-        raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
-    with reading():
-        data = options.data or data_file(options.task, _TASKS[options.task][1])
-        points = list(_points(data, options))
-    print(f"{options.task}: {data}\n")
-    print_table(list(points[0]), ([shown(value) for value in point.values()] for point in points))
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -25,6 +25,21 @@ from structsmooth.tasks import NER
 _LAMS = ("10/n", "3/n", "1/n", "0.3/n", "0.1/n")
 
 
+@command(
+    *TRAIN_AND_TEST,
+    option("--sizes", [300, 10**6], "numbers of sentences"),
+    option("--examples", [100, 1000], "numbers of examples"),
+    option("--seeds", 5, "number of data sets of each size"),
+)
+def main(options: Namespace) -> None:
+    """Print both tables."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    train, test = map(words_and_tags, files(options, NER).values())
+    print_table(["sentences", "loss", *_LAMS], tagger_rows(train, test, options.sizes))
+    print()
+    print_table(["examples", *_LAMS, "logistic regressions"], classifier_rows(options.examples, options.seeds))
+
+
 def tagger_rows(train: Any, test: Any, sizes: Iterable[int]) -> Iterable[list[str]]:
     """F1 of entities of taggers that learn some of the sentences, for each loss and λ."""
     for size in sizes:
@@ -51,16 +66,5 @@ def _labelled(size: int, seed: int) -> tuple[Any, Any]:
     return X, Y
 
 
-@command(
-    *TRAIN_AND_TEST,
-    option("--sizes", [300, 10**6], "numbers of sentences"),
-    option("--examples", [100, 1000], "numbers of examples"),
-    option("--seeds", 5, "number of data sets of each size"),
-)
-def main(options: Namespace) -> None:
-    """Print both tables."""
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    train, test = map(words_and_tags, files(options, NER).values())
-    print_table(["sentences", "loss", *_LAMS], tagger_rows(train, test, options.sizes))
-    print()
-    print_table(["examples", *_LAMS, "logistic regressions"], classifier_rows(options.examples, options.seeds))
+if __name__ == "__main__":
+    raise SystemExit(main())

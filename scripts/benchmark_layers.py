@@ -166,16 +166,6 @@ def _cell(name: str, times: dict[str, float]) -> str:
     return text if name == first else f"{text} ({times[name] / unit:.1f}x)"
 
 
-def rows(peers: dict[str, Any], names: Sequence[str], options: Namespace) -> Iterator[list[str]]:
-    """Times of every layer, shape and number of threads."""
-    for shape, threads in product(options.shapes, options.threads):
-        torch.set_num_threads(threads)
-        for size, layer in comparisons(_OURS, peers, shape, options.k, options.largest):
-            times = measure(layer.calls, options.repeats, options.limit)
-            cells = [_cell(name, times) for name in names]
-            yield [layer.name, "x".join(map(str, size)), str(threads), *cells]
-
-
 @command(
     option("--shapes", [*_SHAPES], "sequences, positions and states", type=sizes(3), metavar="BxTxS"),
     option("--threads", [1, 2], least=1, metavar="N"),
@@ -197,3 +187,17 @@ def main(options: Namespace) -> None:
     threads = torch.get_num_threads()
     print_table(["layer", "B x T x S", "threads", *names], rows(peers, names, options), text_columns=2)
     torch.set_num_threads(threads)
+
+
+def rows(peers: dict[str, Any], names: Sequence[str], options: Namespace) -> Iterator[list[str]]:
+    """Times of every layer, shape and number of threads."""
+    for shape, threads in product(options.shapes, options.threads):
+        torch.set_num_threads(threads)
+        for size, layer in comparisons(_OURS, peers, shape, options.k, options.largest):
+            times = measure(layer.calls, options.repeats, options.limit)
+            cells = [_cell(name, times) for name in names]
+            yield [layer.name, "x".join(map(str, size)), str(threads), *cells]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

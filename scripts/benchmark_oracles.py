@@ -25,6 +25,22 @@ _POINTS = 10_000
 _LARGEST_TABLE = 50_000_000
 
 
+@command(
+    option("--graphs", ["50x100", "150x400", "1000x3000"], type=sizes(2), nargs="*", metavar="NODESxEDGES"),
+    option("--matchings", ["10x10", "30x30", "30x60", "100x100"], type=sizes(2), nargs="*", metavar="ROWSxCOLUMNS"),
+    option("--images", ["375x500"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
+    option("--grids", ["16x16", "32x32", "64x64", "128x128"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
+    option("--nodes", 14, "nodes of deformable trees"),
+    option("--k", [5, 20], "outputs of the top-K oracle, but of deformable trees", nargs="*"),
+    option("--repeats", 20, "calls per instance, of which the fastest counts"),
+)
+def main(options: Namespace) -> None:
+    """Measure every size and print the table."""
+    print(f"median over {_INSTANCES} instances of the best of {options.repeats}, in milliseconds\n")
+    columns = ["one pass", "max", "max_marginals", *(f"topk({k})" for k in options.k), "max of Tree"]
+    print_table(["structure", "size", "scores", *columns], rows(options, columns), text_columns=2)
+
+
 def rows(options: Namespace, columns: list[str]) -> Iterator[list[str]]:
     """One for each structure and size; a structure has a dash for an oracle that it has not."""
     cases: list[tuple[str, Callable[[int, int, int], Structure], list[tuple[int, int]]]] = [
@@ -124,17 +140,5 @@ def tabulated(tree: DeformableTree) -> Tree:
     return Tree(tree.unary.flatten(2), -costs.unsqueeze(0), tree.parents.unsqueeze(0))
 
 
-@command(
-    option("--graphs", ["50x100", "150x400", "1000x3000"], type=sizes(2), nargs="*", metavar="NODESxEDGES"),
-    option("--matchings", ["10x10", "30x30", "30x60", "100x100"], type=sizes(2), nargs="*", metavar="ROWSxCOLUMNS"),
-    option("--images", ["375x500"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
-    option("--grids", ["16x16", "32x32", "64x64", "128x128"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
-    option("--nodes", 14, "nodes of deformable trees"),
-    option("--k", [5, 20], "outputs of the top-K oracle, but of deformable trees", nargs="*"),
-    option("--repeats", 20, "calls per instance, of which the fastest counts"),
-)
-def main(options: Namespace) -> None:
-    """Measure every size and print the table."""
-    print(f"median over {_INSTANCES} instances of the best of {options.repeats}, in milliseconds\n")
-    columns = ["one pass", "max", "max_marginals", *(f"topk({k})" for k in options.k), "max of Tree"]
-    print_table(["structure", "size", "scores", *columns], rows(options, columns), text_columns=2)
+if __name__ == "__main__":
+    raise SystemExit(main())

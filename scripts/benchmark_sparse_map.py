@@ -80,3 +80,7 @@ def main(options: Namespace) -> Iterator[list[str]]:
     cases = product(kinds.items(), get_args(Parts), options.mu)
     for (name, chain), parts, mu in cases:
         yield [name, parts, f"{mu:g}", *measure(chain, mu, parts)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

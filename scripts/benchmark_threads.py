@@ -50,6 +50,28 @@ def run_to_end(problem: SparseChainProblem, lam: float, solver: BCFW | SGD, seed
     return Run(passes, last.oracle_calls / problem.n, wall, cpu, last.seconds, last.objective)
 
 
+@command(
+    *RUNS_TO_A_GAP,
+    option("--solvers", ["bcfw", "bcfw:sampling=uniform,steps=fw", "proximal-bcfw", "sgd"]),
+    option("--threads", [2], "numbers beside 1"),
+    option("--passes", 10, "passes of a run of SGD"),
+    option("--seeds", 3, "number of seeds"),
+)
+def main(options: Namespace) -> None:
+    """Print full passes, then a row for each solver and number of threads."""
+    task = NER(rich=options.rich, bits=options.bits)
+    examples = task.read(options.train, "train")
+    problem = task.fit(examples).problem(examples)
+    assert isinstance(problem, SparseChainProblem)
+    lam, counts = parse_lam(options.lam, problem.n), [1, *options.threads]
+    solvers = parse_solvers(options.solvers)
+    print(f"{problem.n:,} examples, {problem.dim:,} weights, {os.cpu_count()} cores\n")
+    columns = ["passes", "calls/n", "wall", "CPU", "steps", "objective"]
+    columns += ["passes ratio", "wall speedup", "steps speedup"]
+    runs = (row for label, solver in solvers.items() for row in run_rows(problem, lam, label, solver, counts, options))
+    print_table(["work", "threads", *columns], chain(full_pass_rows(problem, counts, options.seeds), runs))
+
+
 def full_pass_rows(problem: SparseChainProblem, counts: Sequence[int], trials: int) -> Iterator[list[str]]:
     """Medians of full passes for each number of threads."""
 
@@ -84,23 +106,5 @@ def run_rows(
         yield [label, str(count), *taken, *(f"{ratio:.2f}" for ratio in ratios)]
 
 
-@command(
-    *RUNS_TO_A_GAP,
-    option("--solvers", ["bcfw", "bcfw:sampling=uniform,steps=fw", "proximal-bcfw", "sgd"]),
-    option("--threads", [2], "numbers beside 1"),
-    option("--passes", 10, "passes of a run of SGD"),
-    option("--seeds", 3, "number of seeds"),
-)
-def main(options: Namespace) -> None:
-    """Print full passes, then a row for each solver and number of threads."""
-    task = NER(rich=options.rich, bits=options.bits)
-    examples = task.read(options.train, "train")
-    problem = task.fit(examples).problem(examples)
-    assert isinstance(problem, SparseChainProblem)
-    lam, counts = parse_lam(options.lam, problem.n), [1, *options.threads]
-    solvers = parse_solvers(options.solvers)
-    print(f"{problem.n:,} examples, {problem.dim:,} weights, {os.cpu_count()} cores\n")
-    columns = ["passes", "calls/n", "wall", "CPU", "steps", "objective"]
-    columns += ["passes ratio", "wall speedup", "steps speedup"]
-    runs = (row for label, solver in solvers.items() for row in run_rows(problem, lam, label, solver, counts, options))
-    print_table(["work", "threads", *columns], chain(full_pass_rows(problem, counts, options.seeds), runs))
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -70,6 +70,31 @@ class CRFsuite:
         return found
 
 
+@command(
+    *TRAIN_AND_TEST,
+    option("--column", None, "files are CoNLL-U, with the tags here", choices=get_args(UniversalColumn)),
+    option("--c2", 0.1, "CRFsuite's c2; our CRF has λ = 2·c2/n"),
+    option("--iterations", [100], "limits of CRFsuite's iterations; passive-aggressive steps also get a fifth"),
+    option("--passes", None, "limits of our passes (default: those of SequenceTagger)", type=int, nargs="+"),
+    option("--seed", 0, "of our taggers"),
+)
+def main(options: Namespace) -> None:
+    """Train all taggers, and print their scores."""
+    paths = files(options, NER)
+    if options.column and options.train is None:
+        raise RequestError("give --train and --test in CoNLL-U with --column")
+    train, test = (tagged(paths[split], options.column) for split in ("train", "test"))
+    for loss in ("hinge", "crf"):
+        SequenceTagger(max_iter=1, tol=0.0, loss=loss).fit(train.X[:2], train.y[:2])  # compiles
+    with tempfile.TemporaryDirectory() as folder:
+        taggers = _ours(options) | _theirs(options, Path(folder))
+        sizes = f"{len(train.X):,} sentences; test: {paths['test']}, {len(test.X):,} sentences"
+        print(f"train: {paths['train']}, {sizes}\n")
+        name, measure = ("accuracy", accuracy) if options.column else ("F1", lambda *pair: entity_scores(*pair).f1)
+        header = ["tagger", name, "fit, CPU s", "predict, CPU s", "passes"]
+        print_table(header, measured(taggers, train, test, measure))
+
+
 def features(sentence: Sentence, position: int) -> Features:
     """The features of a token."""
     found: Features = {"bias": 1.0, **_form("", sentence, position)}
@@ -153,26 +178,5 @@ def _theirs(options: Namespace, folder: Path) -> dict[str, Any]:
     return taggers
 
 
-@command(
-    *TRAIN_AND_TEST,
-    option("--column", None, "files are CoNLL-U, with the tags here", choices=get_args(UniversalColumn)),
-    option("--c2", 0.1, "CRFsuite's c2; our CRF has λ = 2·c2/n"),
-    option("--iterations", [100], "limits of CRFsuite's iterations; passive-aggressive steps also get a fifth"),
-    option("--passes", None, "limits of our passes (default: those of SequenceTagger)", type=int, nargs="+"),
-    option("--seed", 0, "of our taggers"),
-)
-def main(options: Namespace) -> None:
-    """Train all taggers, and print their scores."""
-    paths = files(options, NER)
-    if options.column and options.train is None:
-        raise RequestError("give --train and --test in CoNLL-U with --column")
-    train, test = (tagged(paths[split], options.column) for split in ("train", "test"))
-    for loss in ("hinge", "crf"):
-        SequenceTagger(max_iter=1, tol=0.0, loss=loss).fit(train.X[:2], train.y[:2])  # compiles
-    with tempfile.TemporaryDirectory() as folder:
-        taggers = _ours(options) | _theirs(options, Path(folder))
-        sizes = f"{len(train.X):,} sentences; test: {paths['test']}, {len(test.X):,} sentences"
-        print(f"train: {paths['train']}, {sizes}\n")
-        name, measure = ("accuracy", accuracy) if options.column else ("F1", lambda *pair: entity_scores(*pair).f1)
-        header = ["tagger", name, "fit, CPU s", "predict, CPU s", "passes"]
-        print_table(header, measured(taggers, train, test, measure))
+if __name__ == "__main__":
+    raise SystemExit(main())

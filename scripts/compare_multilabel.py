@@ -75,17 +75,6 @@ def chosen(training: Training, train: Sequence[Example], strengths: Sequence[flo
     return _METRICS[by](found, key=lambda strength: found[strength])
 
 
-def cells(model: Any, train: Sequence[Example], test: Sequence[Example], options: Namespace) -> list[str]:
-    """The row of a model."""
-    training = logistic if model == "logistic" else partial(structured, pairs=model, passes=options.passes)
-    started = time.process_time()
-    strength = chosen(training, train, options.strengths, options.by)
-    metrics, seconds = measured(training, train, strength, test)
-    total = time.process_time() - started
-    numbers = (f"{metrics[name]:.4f}" for name in _METRICS)
-    return [model, f"{strength:g}", *numbers, f"{seconds:.1f}", f"{total:.1f}"]
-
-
 @command(
     option("data", None, "npz archives", nargs="+", metavar="FILE"),
     option("--by", "hamming", "metric that chooses λ", choices=_METRICS),
@@ -100,3 +89,18 @@ def main(options: Namespace) -> None:
         print(f"\n{path}: n = {len(train)}, {len(test)} test examples\n")
         columns = ["model", "λn", *_METRICS, "training", "all, CPU s"]
         print_table(columns, (cells(model, train, test, options) for model in options.models), len(columns))
+
+
+def cells(model: Any, train: Sequence[Example], test: Sequence[Example], options: Namespace) -> list[str]:
+    """The row of a model."""
+    training = logistic if model == "logistic" else partial(structured, pairs=model, passes=options.passes)
+    started = time.process_time()
+    strength = chosen(training, train, options.strengths, options.by)
+    metrics, seconds = measured(training, train, strength, test)
+    total = time.process_time() - started
+    numbers = (f"{metrics[name]:.4f}" for name in _METRICS)
+    return [model, f"{strength:g}", *numbers, f"{seconds:.1f}", f"{total:.1f}"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

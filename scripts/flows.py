@@ -82,3 +82,7 @@ def main(options: Namespace) -> None:
         for file in files if options.functions else ():
             functions = sorted(code.co_name for code in found if code.co_filename == file)
             print(f"  {Path(file).relative_to(ROOT)}: {', '.join(functions)}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

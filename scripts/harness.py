@@ -1,6 +1,6 @@
 """What benchmarks and comparisons share: command lines, clocks, tables, and libraries that may be missing.
 
-A script declares its options, and prints what its cases give; a file that is run as a program runs it at once::
+A script declares its options, and prints what its cases give::
 
     @command(option("--repeats", 20, "calls of which the fastest counts"))
     def main(options: Namespace) -> None:
@@ -54,8 +54,6 @@ def command(
 ) -> Callable[[Callable[[Namespace], Any]], Callable[..., int]]:
     """Make a function of options a command, which takes a list of arguments and is explained by the module's docstring.
 
-    The command of a script that is run as a program runs at once: it must be the last in its file.
-
     Args:
         *options: what the command takes.
         threads: of torch; ``None`` leaves them alone.
@@ -83,8 +81,6 @@ def command(
                 parser.error(str(error))
             return 0
 
-        if run.__module__ == "__main__":
-            raise SystemExit(main())
         return main
 
     return decorate

@@ -88,3 +88,7 @@ def main(options: Namespace) -> None:
     with server(model, options.port, options.host) as serving:
         print(f"listening on http://{options.host}:{serving.server_port}")
         serving.serve_forever()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -32,3 +32,7 @@ def main(options: Namespace) -> None:
     for part in (structures, tasks, solvers, front):
         if options.only in (None, part.__name__.rpartition(".")[2]):
             part.draw_all(folder)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

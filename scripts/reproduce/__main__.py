@@ -43,3 +43,7 @@ def main(options: Namespace) -> None:
         print(described(summary))
     if options.page is not None:
         write_page(Path(options.page), out, PAPERS)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
