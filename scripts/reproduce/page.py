@@ -13,8 +13,8 @@ from structsmooth.checkpoint import write_atomic
 _HEAD = """# What the papers say, and what is seen here
 
 Claims of four papers were held against runs. Each has a test: costs of two solvers are compared at the best value that
-both reach with every seed, as a multiple; below 1, the solver that should need less does so. A range is that over all
-λ. Values are medians over seeds, and times those of one thread.
+both reach with every seed, as a multiple; below 1, the solver that should need less does so. Brackets have what was
+seen, over all λ: medians over seeds, and times of one thread.
 
 [reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and
 commands. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews this page.
@@ -90,7 +90,7 @@ def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     if len(multiples) == len(found) and len({match[2] for match in multiples}) == 1:
         ends = sorted((match[1] for match in multiples), key=float)
         text = f"{' to '.join(dict.fromkeys((ends[0], ends[-1])))} {multiples[0][2]}"
-    return f"Seen: {text}."
+    return f"({text})"
 
 
 def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Experiment]]) -> Iterator[str]:
