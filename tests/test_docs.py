@@ -108,6 +108,13 @@ def test_fences_close(path):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_tables_have_no_gaps(path):
+    """Rows after a blank line would show as text: they lack a header."""
+    gaps = re.findall(r"^\|.*\n\n(\|.*)\n(?!\| ?:?-)", path.read_text(encoding="utf-8"), re.M)
+    assert not gaps
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_lead_to_files(path):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
