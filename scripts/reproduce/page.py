@@ -83,7 +83,7 @@ def _title(result: Mapping[str, Any]) -> str:
 
 
 def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
-    """The numbers, in short: of several λ the smallest and the largest, without the values at which costs are compared."""
+    """The numbers: of several λ the smallest and the largest, without the values at which costs are compared."""
     text = re.sub(r" \((to [\d.e+-]+|the grid [^)]*)\)", "", named(claim["seen"], result["names"])[0])
     found = [re.fullmatch(r"([\d.e+-]+) (times the [a-z ]+) at λ = [\d.e-]+", part) for part in text.split("; ")]
     multiples = [match for match in found if match]
@@ -108,7 +108,7 @@ def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Ex
                 figures.setdefault(" ".join(says), []).append(experiment.figure)
         yield from (f"* **{'; '.join(names)}.** {says}" for says, names in figures.items())
         yield ""
-    yield "## Not of the papers\n"
+    yield "## Not of the papers\n\nWhat is not marked holds.\n"
     ours: dict[str, list[str]] = {}
     for result, claim in _claims(results):
         if claim["ours"]:

@@ -332,7 +332,7 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     assert f"Of 1 claims that are not of the papers, {counts}.\n" in page
     assert "### A paper\n\n* **Figure 0.** Sampling makes no difference.\n" in page
     assert "* **Figure 1.** Not run: `python -m scripts.reproduce other`." in page
-    assert "* **Small, Figure 0.** Gaps are better. *This holds.*\n" in page
+    assert "What is not marked holds.\n\n* **Small, Figure 0.** Gaps are better.\n" in page
 
 
 def test_a_page_keeps_the_results_of_runs_that_are_gone(tmp_path, blank_pictures):
