@@ -132,4 +132,4 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

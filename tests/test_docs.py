@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import readme
 import torch
 from source_tree import LIBRARY, ROOT, module_names
 
@@ -91,15 +92,13 @@ def run_commands(lines: str, monkeypatch) -> None:
 
 def test_the_readme_shows_what_its_examples_print(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^```(python|sh)\n((?:(?!```).)*)^```\n\n```text\n(.*?)^```$", readme, re.M | re.S)
-    assert [language for language, *_ in shown] == ["sh", "python", "python", "python"]
-    for language, code, output in shown:
+    assert [language for language, *_ in readme.examples()] == ["sh", "python", "python", "python"]
+    for language, code, output in readme.examples():
         if language == "sh":
             run_commands(code, monkeypatch)
         else:
             exec(compile(code, "README.md", "exec"), {"__name__": "example"})
-        assert capsys.readouterr().out.rstrip().endswith(output.rstrip())
+        assert capsys.readouterr().out.rstrip().endswith(output)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
@@ -108,6 +107,13 @@ def test_fences_close(path):
     fences = re.findall(r"^```(\w*)$", path.read_text(encoding="utf-8"), re.M)
     assert len(fences) % 2 == 0
     assert not any(fences[1::2])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_tables_have_no_gaps(path):
+    """Rows after a blank line would show as text: they lack a header."""
+    gaps = re.findall(r"^\|.*\n\n(\|.*)\n(?!\| ?:?-)", path.read_text(encoding="utf-8"), re.M)
+    assert not gaps
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

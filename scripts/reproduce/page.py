@@ -13,8 +13,8 @@ from structsmooth.checkpoint import write_atomic
 _HEAD = """# What the papers say, and what is seen here
 
 Claims of four papers were held against runs. Each has a test: costs of two solvers are compared at the best value that
-both reach with every seed, as a multiple; below 1, the solver that should need less does so. Values are medians over
-seeds, and times those of one thread.
+both reach with every seed, as a multiple; below 1, the solver that should need less does so. Brackets have what was
+seen, over all λ: medians over seeds, and times of one thread.
 
 [reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and
 commands. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews this page.
@@ -83,12 +83,14 @@ def _title(result: Mapping[str, Any]) -> str:
 
 
 def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
-    """The numbers, in short: what is measured is said once, and the values at which costs are compared are left out."""
+    """The numbers: of several λ the smallest and the largest, without the values at which costs are compared."""
     text = re.sub(r" \((to [\d.e+-]+|the grid [^)]*)\)", "", named(claim["seen"], result["names"])[0])
-    first, *others = text.split("; ")
-    if unit := re.search(r" times the [a-z ]+(?= at )", first):
-        others = [other.replace(unit[0], "") for other in others]
-    return f"Seen: {'; '.join([first, *others])}."
+    found = [re.fullmatch(r"([\d.e+-]+) (times the [a-z ]+) at λ = [\d.e-]+", part) for part in text.split("; ")]
+    multiples = [match for match in found if match]
+    if len(multiples) == len(found) and len({match[2] for match in multiples}) == 1:
+        ends = sorted((match[1] for match in multiples), key=float)
+        text = f"{' to '.join(dict.fromkeys((ends[0], ends[-1])))} {multiples[0][2]}"
+    return f"({text})"
 
 
 def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Experiment]]) -> Iterator[str]:
@@ -96,19 +98,21 @@ def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Ex
     yield "## What holds\n"
     for title, experiments in papers.items():
         yield f"### {(title or '').rstrip('.')}\n"
+        figures: dict[str, list[str]] = {}
         for experiment in experiments:
-            if result := results.get(experiment.name):
-                says = [
-                    claim["says"] for claim in result["claims"] if claim["verdict"] == "holds" and not claim["ours"]
-                ]
-                if says:
-                    yield f"* **{result['figure']}.** {' '.join(says)}"
-            else:
-                yield f"* **{experiment.figure}** was not run: `python -m scripts.reproduce {experiment.name}`."
+            result = results.get(experiment.name, {"claims": []})
+            says = [claim["says"] for claim in result["claims"] if claim["verdict"] == "holds" and not claim["ours"]]
+            if experiment.name not in results:
+                figures[f"Not run: `python -m scripts.reproduce {experiment.name}`."] = [experiment.figure]
+            elif says:
+                figures.setdefault(" ".join(says), []).append(experiment.figure)
+        yield from (f"* **{'; '.join(names)}.** {says}" for says, names in figures.items())
         yield ""
-    yield "## Not of the papers\n"
+    yield "## Not of the papers\n\nWhat is not marked holds.\n"
+    ours: dict[str, list[str]] = {}
     for result, claim in _claims(results):
         if claim["ours"]:
-            seen = "" if claim["verdict"] == "holds" else f" {_seen(result, claim)}"
-            yield f"* **{_title(result)}.** {claim['says']} *This {claim['verdict']}.*{seen}"
+            seen = "" if claim["verdict"] == "holds" else f" *This {claim['verdict']}.* {_seen(result, claim)}"
+            ours.setdefault(_title(result), []).append(f"{claim['says']}{seen}")
+    yield from (f"* **{title}.** {' '.join(says)}" for title, says in ours.items())
     yield ""

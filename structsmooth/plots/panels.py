@@ -32,18 +32,18 @@ def is_drawn(value: float | None, log: bool) -> bool:
     return value is not None and (value > 0 or not log)
 
 
-def limits_without_start(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """Limits of a linear axis that leave out the first value, which is far from all others; ``None`` if it is not.
+def without_far_start(values: Sequence[float | None]) -> tuple[list[float | None], float | None]:
+    """Values for a linear axis, without their start if that is far from all others, and the start that is left out.
 
     Example:
-        >>> limits_without_start([0.0, 0.80, 0.84, 0.85])
-        (0.79, 0.86)
-        >>> limits_without_start([0.78, 0.80, 0.84, 0.85])
+        >>> without_far_start([0.0, 0.80, 0.84, 0.85])
+        ([None, 0.8, 0.84, 0.85], 0.0)
+        >>> without_far_start([0.78, 0.80, 0.84, 0.85])
+        ([0.78, 0.8, 0.84, 0.85], None)
     """
-    first, *others = [value for value in values if value is not None] or [0.0]
+    start, *others = [value for value in values if value is not None] or [0.0]
     if len(others) < 2 or (low := min(others)) == (high := max(others)):
-        return None
-    if low - (high - low) <= first <= high + (high - low):
-        return None
-    margin = 0.2 * (high - low)
-    return round(low - margin, 6), round(high + margin, 6)
+        return [*values], None
+    if low - (high - low) <= start <= high + (high - low):
+        return [*values], None
+    return [None if value == start else value for value in values], start

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from structsmooth.history import History
-from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start, panels
+from structsmooth.plots.panels import COLOURS, is_drawn, panels, without_far_start
 
 _AXES = {"passes": "passes over the data", "oracle_calls": "oracle calls", "seconds": "seconds"}
 
@@ -15,8 +15,8 @@ def plot_history(
 ) -> None:
     """Draw objective, duality gap and a metric against passes, oracle calls and seconds.
 
-    A gap that the solver estimates is drawn beside the true one. The axis of the metric need not reach the start of the
-    run, if that is far from all other rows.
+    A gap that the solver estimates is drawn beside the true one. The metric of the start, if it is far from that of all
+    other rows, is not drawn, and the label of its axis says so.
 
     Args:
         history: a run with at least one row.
@@ -34,14 +34,15 @@ def plot_history(
     names = {name: text for name, text in names.items() if any(v is not None for v in history.column(name))}
     with panels(path, (len(names), len(_AXES)), (10, 2.6 * len(names)), title) as grid:
         for row, (name, text) in zip(grid, names.items(), strict=True):
+            values, start = history.column(name), None
+            if name == metric:
+                values, start = without_far_start(values)
             for panel, axis in zip(row, _AXES, strict=True):
-                _draw(panel, history.column(axis), history.column(name), log=name != metric)
+                _draw(panel, history.column(axis), values, log=name != metric)
                 if name == "gap" and any(value is not None for value in history.column("estimated_gap")):
                     _draw(panel, history.column(axis), history.column("estimated_gap"), True, COLOURS[1], "estimated")
                     panel.legend()
-            row[0].set_ylabel(text)
-            if name == metric and (limits := limits_without_start(history.column(name))):
-                row[0].set_ylim(limits)
+            row[0].set_ylabel(text if start is None else f"{text} ({start:.4g} at the start)")
         for panel, text in zip(grid[-1], _AXES.values(), strict=True):
             panel.set_xlabel(text)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from structsmooth.calibration import Reliability
 from structsmooth.history import History
 from structsmooth.markup import Markup, Matrix, element
-from structsmooth.plots.panels import COLOURS, is_drawn, limits_without_start
+from structsmooth.plots.panels import COLOURS, is_drawn, without_far_start
 
 AXES = {"passes": "passes over the data", "seconds": "seconds", "oracle_calls": "oracle calls"}
 """Columns of a history to draw others against, with their names."""
@@ -56,10 +56,12 @@ def curves(history: History, headline: str, data: str = "held-out") -> list[Mark
         data: that it was measured on.
     """
     bounded = " and lower bound" if _rows(history, "dual") else ""
+    start = without_far_start(history.column(headline))[1]
+    left_out = "" if start is None else f"; {start:.4g} at the start is left out"
     panels = {
         f"Objective{bounded}": ("objective", "dual"),
         "Duality gap": ("gap",),
-        f"{headline.replace('_', ' ')} on {data} data": (headline,),
+        f"{headline.replace('_', ' ')} on {data} data{left_out}": (headline,),
     }
     drawn = {caption: [name for name in names if _rows(history, name)] for caption, names in panels.items()}
     return [_figure(_curve(history, names), caption) for caption, names in drawn.items() if names]
@@ -139,8 +141,6 @@ def _curve(history: History, names: Sequence[str]) -> Any:
     axes = {"x_axis_label": AXES["passes"], "y_axis_type": scale}
     plot = bokeh().plotting.figure(height=260, sizing_mode="stretch_width", tools="", toolbar_location=None, **axes)
     plot.xaxis[0].name = "chosen"
-    if scale == "linear" and (limits := limits_without_start(history.column(names[0]))):
-        plot.y_range = models.Range1d(*limits)
     labels = {"dual": "lower bound"}
     for name, colour in zip(names, COLOURS, strict=False):
         source = models.ColumnDataSource({key: _rows(history, name).column(key) for key in (*AXES, name)})
@@ -159,9 +159,10 @@ def _curve(history: History, names: Sequence[str]) -> Any:
 
 
 def _rows(history: History, name: str) -> History:
-    """The rows of a history whose value can be drawn on the axis of a column: infinite ones cannot."""
-    values = zip(history, history.column(name), strict=True)
-    return History(row for row, value in values if is_drawn(value, name in _LOGARITHMIC))
+    """The rows of a history whose value can be drawn: not infinite ones, nor a start that is far from all others."""
+    log = name in _LOGARITHMIC
+    values = history.column(name) if log else without_far_start(history.column(name))[0]
+    return History(row for row, value in zip(history, values, strict=True) if is_drawn(value, log))
 
 
 def _shares(matrix: Matrix) -> NDArray[np.float64]:
