@@ -20,8 +20,8 @@ T = TypeVar("T", bound="Smoother")
 class Smoother(ABC):
     """A smoothed max h_μ: called on a structure, it returns h_μ(θ), [B], whose gradient is the oracle's statistics.
 
-    It is -inf, with gradient zero, for examples that have no output, or that use a score of NaN or +inf where values are
-    not checked; see :meth:`~structsmooth.Structure.without_wrong`.
+    It is -inf, with gradient zero, for examples that have no output, or that use a score of NaN or +inf and are not
+    checked; see :meth:`~structsmooth.Structure.without_wrong`.
     """
 
     @abstractmethod
