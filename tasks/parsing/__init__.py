@@ -1,5 +1,6 @@
 """Dependency parsing: the head of each word of a sentence and its relation to it, as a tree."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,8 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.experiments import Experiment
 from structsmooth.markup import Block, Markup, Matrix, Table
-from structsmooth.messages import stage, tracked
-from structsmooth.problems import DifferenceProblem, PairFeatures, ProgramParts, ProgramProblem
+from structsmooth.messages import note, stage, tracked
+from structsmooth.problems import DifferenceProblem, ProgramParts, ProgramProblem
 from structsmooth.settings import Interval
 from structsmooth.solvers import SOLVERS
 from structsmooth.structures import ProjectiveTree, SiblingTree, SpanningTree
@@ -23,13 +24,13 @@ from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projecti
 from structsmooth.tasks.parsing.features import (
     PartOfSpeech,
     Tokens,
-    all_features,
     pair_weights,
     part_features,
     relation_features,
 )
 from structsmooth.tasks.parsing.parts import Pruner, TreeParts, likely_arcs
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
+from structsmooth.tasks.parsing.problems import TreeLabels, tree_problem
 from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
@@ -84,28 +85,20 @@ class FittedParsing(ProbabilisticTask):
         """
         trees = [known_tree(sentence) for sentence in examples]
         heads = [projectivized(tree.heads) if self.task.projective else tree.heads for tree in tracked(trees, "trees")]
-        tokens, labels = Tokens.of(examples, self.task.pos), len(self.relations)
+        tokens, labels, subtypes = Tokens.of(examples, self.task.pos), len(self.relations), self.task.subtypes
+        some: Sequence[Sequence[int]]
         if self.pruner is None:
             rows, some = TreeParts.arcs(tokens.lengths), [range(len(tree)) for tree in heads]
             kind = ProgramParts.projective_trees if self.task.projective else ProgramParts.spanning_trees
             parts = kind(tokens.lengths, self.single_root, labels)
         else:
+            started = time.perf_counter()
             rows, some = self._left(tokens, examples, heads)
             parts = rows.of_program(self.single_root, labels)
-        flat = torch.tensor([head for tree in heads for head in tree])
-        used, free, some_output = rows.in_trees(heads), rows.is_arc & (flat[rows.words] < 0), rows.in_trees(some)
-        if not labels:
-            return _of_parts(parts, part_features(tokens, rows, self.task.bits), used, free, some_output, rows.is_arc)
-        # Relations are learned from the heads that words have in the treebank.
-        known = torch.tensor([head for tree in trees for head in tree.heads])
-        numbers = {name: number for number, name in enumerate(self.relations)}
-        names = [shortened(name, self.task.subtypes) for tree in trees for name in tree.relations]
-        chosen = torch.tensor([numbers.get(name, -1) for name in names]).masked_fill(known < 0, -1)[:, None]
-        features = all_features(tokens, known.clamp_min(0), self.task.bits, self.relations, rows)
-        of_words, places = torch.ones(len(known), labels, dtype=torch.bool), torch.arange(labels)
-        of_relations = (chosen == places, of_words & (chosen < 0), chosen.clamp_min(0) == places, of_words)
-        both = zip((used, free, some_output, rows.is_arc), of_relations, strict=True)
-        return _of_parts(parts, features, *(rows.before_labels(labels, *pair) for pair in both))
+            share = int(rows.is_arc.sum()) / int(tokens.lengths.square().sum())
+            note(f"pruning leaves {share:.1%} of all arcs, and takes {time.perf_counter() - started:.1f} s")
+        gold = [tree._replace(relations=tuple(shortened(name, subtypes) for name in tree.relations)) for tree in trees]
+        return tree_problem(tokens, rows, parts, TreeLabels(gold, heads, some), self.task.bits, self.relations)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
@@ -234,10 +227,12 @@ class FittedParsing(ProbabilisticTask):
         tokens = Tokens.of(sentences, self.task.pos)
         parts = TreeParts.arcs(tokens.lengths) if self.pruner is None else self._left(tokens, sentences)[0]
         scores = part_features(tokens, parts, self.task.bits).scores(weights)
-        (arcs, root), rest = parts.arc_table(scores), {"lengths": tokens.lengths, "single_root": self.single_root}
+        (arcs, root), lengths, single_root = parts.arc_table(scores), tokens.lengths, self.single_root
         if self.pruner is not None:
-            return SiblingTree(arcs, parts.sibling_table(scores), root, **rest), tokens
-        return (ProjectiveTree if self.task.projective else SpanningTree)(arcs, root, **rest), tokens
+            siblings = parts.sibling_table(scores)
+            return SiblingTree(arcs, siblings, root, lengths, single_root=single_root), tokens
+        kind = ProjectiveTree if self.task.projective else SpanningTree
+        return kind(arcs, root, lengths=lengths, single_root=single_root), tokens
 
     @cached_property
     def _heads_kept(self) -> LastResultCache[float]:
@@ -275,6 +270,7 @@ class FittedParsing(ProbabilisticTask):
         weights = torch.from_numpy(self.pruner.weights).double()
         for numbers in tracked(first._alike(sentences), "pruning"):
             trees, _ = first._trees(weights, [sentences[i] for i in numbers])
+            assert not isinstance(trees, SiblingTree)
             known = None if heads is None else [torch.tensor(heads[i]) for i in numbers]
             yield numbers, *likely_arcs(trees, self.task.prune, known)
 
@@ -385,24 +381,12 @@ class Parsing(Task):
 
     def _pruner(self, examples: Sequence[Sentence]) -> Pruner:
         """A first-order parser, trained as by default."""
-        solver = SOLVERS[self.preferred_solver]()
+        solver, started = SOLVERS[self.preferred_solver](), time.perf_counter()
         with stage("training the first-order parser that prunes"):
             problem = self.first_order.fit(examples).problem(examples)
             result = Experiment(solver, self.lam, self.passes).run(problem, whole=True)
+        note(f"the first-order parser took {time.perf_counter() - started:.1f} s")
         return Pruner(result.weights.numpy().astype(np.float32))
-
-
-def _of_parts(
-    parts: ProgramParts, features: PairFeatures, used: Tensor, free: Tensor, some_output: Tensor, counted: Tensor
-) -> ProgramProblem | DifferenceProblem:
-    """The problem of the parts that labels have, and of partial labels if other ones are free: bool [parts] each.
-
-    The cost is the number of wrong parts among those that are counted.
-    """
-    if not bool(free.any()):
-        return ProgramProblem(parts, features, used.long(), (counted & ~used).double())
-    problem = ProgramProblem(parts, features, some_output.long(), counted.double())
-    return problem.with_allowed(used | free | ~counted)
 
 
 def _from_pairs(pairs: Any) -> Sentence:
