@@ -116,8 +116,8 @@ def chains(low_rank: Sequence[tuple[int, int, int]], accepted: Sequence[tuple[in
         def structure(unary: Tensor, transition: Tensor, automaton: Automaton = automaton) -> Accepted:
             return Accepted(LinearChain(unary, transition, validate_args=False), automaton)
 
-        scores = random(1, steps, states), random(states, states)
-        yield Case(f"accepted, T = {steps}, S = {states}, Q = {count}", scores, structure, _no_peer, 1)
+        pair = random(1, steps, states), random(states, states)
+        yield Case(f"accepted, T = {steps}, S = {states}, Q = {count}", pair, structure, _no_peer, 1)
 
 
 def _no_peer(module: Any) -> Any:
