@@ -7,7 +7,8 @@ of the process, which other work on the machine changes less than the time on th
 edge and example and, in brackets, how many times as long torch-struct takes. The floor is one pass over the indices of
 all edges. Semi-Markov models of torch-struct have tensors of T K S³ numbers for each example: it gets a single example,
 whose time is multiplied, and is left out where these numbers are too many (see --largest). Grammars have all rules of N
-symbols, of which half are preterminals and half have rules.
+symbols, of which half are preterminals and half have rules. Chains of low rank, of T, S and R, and chains composed with
+a random automaton of Q states, of T, S and Q, have no peer there.
 
 Hidden Markov models of float64 are beside hmmlearn, which is optional, too (pip install hmmlearn): exp is the
 log-likelihood with posteriors, and max the best path. Brackets hold how many times as long hmmlearn takes with its
@@ -18,7 +19,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -27,10 +28,11 @@ import torch
 from torch import Tensor
 
 from scripts.harness import command, installed, option, sizes, timings
-from structsmooth import Constituents, ProjectiveTree, SemiMarkov
+from structsmooth import Constituents, LinearChain, ProjectiveTree, SemiMarkov
 from structsmooth.estimators import CategoricalHMM
+from structsmooth.factors import Automaton
 from structsmooth.programs import DynamicProgram
-from structsmooth.structures import Grammar, Productions
+from structsmooth.structures import Accepted, Grammar, LowRankChain, Productions
 
 _ORACLES: dict[str, Callable[[DynamicProgram], Tensor]] = {
     "exp": lambda structure: structure.logsumexp(),
@@ -94,6 +96,32 @@ def cases(
         every = partial(Grammar, productions=productions, **unchecked)
         name, peer = f"grammar, n = {n}, N = {symbols}", partial(_sentence_cfg, *scores)
         yield Case(name, scores, every, peer, batch, batch * n * n * symbols**2)
+
+
+def chains(low_rank: Sequence[tuple[int, int, int]], accepted: Sequence[tuple[int, int, int]]) -> Iterator[Case]:
+    """Single chains whose transitions factor, and such that an automaton accepts."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).requires_grad_()
+
+    for steps, states, rank in low_rank:
+        scores = random(1, steps, states), random(states, rank), random(rank, states)
+        name = f"low rank, T = {steps}, S = {states}, R = {rank}"
+        yield Case(name, scores, partial(LowRankChain, validate_args=False), _no_peer, 1)
+    for steps, states, count in accepted:
+        transitions = torch.randint(count, (count, states), generator=generator)
+        automaton = Automaton(torch.zeros(0, dtype=torch.int64), transitions, torch.zeros(count))
+
+        def structure(unary: Tensor, transition: Tensor, automaton: Automaton = automaton) -> Accepted:
+            return Accepted(LinearChain(unary, transition, validate_args=False), automaton)
+
+        pair = random(1, steps, states), random(states, states)
+        yield Case(f"accepted, T = {steps}, S = {states}, Q = {count}", pair, structure, _no_peer, 1)
+
+
+def _no_peer(module: Any) -> Any:
+    raise NotImplementedError("torch-struct has no such structure")
 
 
 def _sentence_cfg(rules: Tensor, lexical: Tensor, start: Tensor, module: Any) -> Any:
@@ -176,6 +204,8 @@ def hidden_markov(states: int, steps: int, repeats: int) -> list[str]:
     option("--hidden-markov", [10, 100], "numbers of states", nargs="*"),
     option("--steps", 100_000, "length of their sequence"),
     option("--grammars", ["20x20", "40x20", "20x60"], "sizes nxN", type=sizes(2), nargs="*"),
+    option("--low-rank", ["100x500x16"], "sizes TxSxR", type=sizes(3), nargs="*"),
+    option("--accepted", ["100x20x50"], "sizes TxSxQ", type=sizes(3), nargs="*"),
     option("--repeats", 5, "calls of which the median is"),
     option("--largest", 1e6, "most numbers of torch-struct"),
     table=["structure", "edges", "floor", *_ORACLES],
@@ -183,10 +213,11 @@ def hidden_markov(states: int, steps: int, repeats: int) -> list[str]:
 def main(options: Namespace) -> Iterator[list[str]]:
     """A row for each structure."""
     peer = installed("torch_struct")
-    for case in cases(options.batch, options.words, options.segments, options.grammars):
+    peered = cases(options.batch, options.words, options.segments, options.grammars)
+    for case in chain(peered, chains(options.low_rank, options.accepted)):
         structure = case.structure(*case.scores)
         edges = structure.program().edges
-        module = peer if case.numbers <= options.largest else None
+        module = peer if case.numbers <= options.largest and case.distribution is not _no_peer else None
         cells = [cell(case, oracle, edges, module, options.repeats) for oracle in _ORACLES]
         yield [case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells]
     for states in options.hidden_markov:

@@ -18,14 +18,21 @@ T = TypeVar("T", bound="Smoother")
 
 
 class Smoother(ABC):
-    """A smoothed max h_μ: called on a structure, it returns h_μ(θ), [B], whose gradient is the oracle's statistics."""
+    """A smoothed max h_μ: called on a structure, it returns h_μ(θ), [B], whose gradient is the oracle's statistics.
+
+    It is -inf, with gradient zero, for examples that have no output, or that use a score of NaN or +inf and are not
+    checked; see :meth:`~structsmooth.Structure.without_wrong`.
+    """
 
     @abstractmethod
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ of the scores of all outputs: [B], differentiable."""
 
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
-        """h_μ(θ) and, if the same oracle call gives it, the largest score, without gradient: [B] each."""
+        """h_μ(θ) and, if the same oracle call gives it, the largest score, without gradient: [B] each.
+
+        Losses call it, of structures in which no example is wrong.
+        """
         return self(structure), None
 
     def penalty(self, structure: Structure, y: Tensor | tuple[Tensor, ...]) -> Tensor | None:
@@ -43,7 +50,7 @@ class Max(Smoother):
 
     def __call__(self, structure: Structure) -> Tensor:
         """The largest score [B]: h_μ for μ = 0."""
-        return structure.max()[0]
+        return structure.without_wrong().max()[0]
 
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
         """The largest score, and the bound on it that there is."""
@@ -80,7 +87,7 @@ class L2(Smoother):
 
     def __call__(self, structure: Structure) -> Tensor:
         """h_μ of the K best scores."""
-        return self.with_max(structure)[0]
+        return self.with_max(structure.without_wrong())[0]
 
     def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
         """h_μ of the K best scores, and the best of them."""
@@ -120,10 +127,14 @@ class Entropy(Smoother):
 
     def __call__(self, structure: Structure) -> Tensor:
         """μ times the log-partition function of θ/μ."""
+        return self.with_max(structure.without_wrong())[0]
+
+    def with_max(self, structure: Structure) -> tuple[Tensor, Tensor | None]:
+        """h_μ alone."""
         if self.mu == 1:
-            return structure.logsumexp()
+            return structure.logsumexp(), None
         scaled = structure.replace(*(widened(potentials) / self.mu for potentials in structure.potentials))
-        return self.mu * scaled.logsumexp()
+        return self.mu * scaled.logsumexp(), None
 
     def with_mu(self, mu: float) -> "Entropy":
         """The same smoother with another level of smoothing."""

@@ -17,13 +17,16 @@ from structsmooth import (
     Constituents,
     Entropy,
     FactorGraph,
+    Grammar,
     Hamming,
+    HiddenMarkov,
     LinearChain,
     Matching,
     Max,
     MinimumRisk,
     ProjectiveTree,
     SemiMarkov,
+    SiblingTree,
     SlackRescaledHinge,
     SpanningTree,
     SparseMAP,
@@ -34,8 +37,10 @@ from structsmooth import (
     Tree,
 )
 from structsmooth.decisions import IMLE, Perturbed, linear_sum_assignment, normalized_regret, regret
-from structsmooth.factors import Budget
-from structsmooth.structures.checks import NonFiniteScoresError, NoOutputError
+from structsmooth.factors import Automaton, Budget
+from structsmooth.smoothing import Smoother
+from structsmooth.structures import Accepted, LowRankChain
+from structsmooth.structures.checks import Backend, NonFiniteScoresError, NoOutputError
 
 INF = math.inf
 EDGE, NO_EDGES = torch.tensor([[0, 1]]), torch.zeros(0, 2, dtype=torch.int64)
@@ -187,6 +192,36 @@ def test_a_maximum_does_not_pass_over_nan(name: str) -> None:
     for smoother in (Max(), L2(1.0, 2), SparseMAP(parts="first"), Entropy()):
         assert (StructuralHinge(smoother, reduction="none")(wrong, y) == INF).tolist() == [False, True, False]
     assert (regret(wrong, structure) == INF).tolist() == [False, True, False]
+
+
+def one_nan(backend: Backend) -> dict[str, Structure]:
+    """Spaces whose example 1 uses NaN in the last of its potentials that are its own."""
+    z, nan, rest = torch.zeros, torch.zeros(2, 3, 2), {"validate_args": False, "backend": backend}
+    nan[1, 0, 1] = math.nan
+    chain, siblings = LinearChain(nan, z(2, 2), **rest), z(2, 3, 3, 3)
+    siblings[1, 0, 0, 1] = math.nan
+    return {
+        "chain": chain,
+        "accepted": Accepted(chain, Automaton.from_pattern("A* B A*", ["A", "B"])),
+        "grammar": Grammar(z(2, 2, 2), nan, z(2), **rest),
+        "hidden Markov": HiddenMarkov(z(2), z(2, 2), nan, **rest),
+        "low rank": LowRankChain(nan, z(2, 1), z(1, 2), **rest),
+        "semi-Markov": SemiMarkov(nan, z(2, 2), z(2, 2), **rest),
+        "siblings": SiblingTree(z(2, 3, 3), siblings, z(2, 3), **rest),
+        "tree": ProjectiveTree(siblings[:, 0], z(2, 3), **rest),
+    }
+
+
+@pytest.mark.parametrize("smoother", [Max(), L2(1.0, 2), Entropy(), Entropy(0.5), SparseMAP(parts="first")])
+@pytest.mark.parametrize("name", list(one_nan("torch")))
+def test_smoothers_of_a_wrong_example_are_those_of_none_with_every_backend(name: str, smoother: Smoother) -> None:
+    for backend in ("compiled", "torch"):
+        structure = one_nan(backend)[name]
+        potentials = [p.clone().requires_grad_() for p in structure.potentials]
+        values = smoother(structure.replace(*potentials))
+        assert values[1] == -INF < values[0] < INF
+        gradients = torch.autograd.grad(values.sum(), potentials, materialize_grads=True)
+        assert not any(bool(gradient.isnan().any()) for gradient in gradients)
 
 
 def test_scores_that_all_examples_share_make_all_wrong() -> None:

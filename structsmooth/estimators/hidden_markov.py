@@ -2,9 +2,10 @@
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -56,12 +57,14 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
     history_: list[float]
     n_iter_: int
     n_features_in_: int
+    _first_set: ClassVar[Mapping[str, str]]  # parameters by their letters in init_params
 
     def fit(self: H, X: ArrayLike, lengths: ArrayLike | None = None) -> H:
         """Estimate the parameters of observations X [n, F] of sequences with ``lengths``, by steps of Baum and Welch.
 
         Raises:
-            ValueError: lengths that do not sum to n, or fewer observations than states.
+            ValueError: lengths that do not sum to n, fewer observations than states, missing ones aside, or parameters
+                that ``init_params`` does not name and that are not set either.
         """
         if self.training not in ("em", "viterbi"):
             raise ValueError(f'training must be "em" or "viterbi", got {self.training!r}')
@@ -69,8 +72,9 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
             raise ValueError(f'algorithm must be "viterbi" or "map", got {self.algorithm!r}')
         require_count("n_components", self.n_components)
         x = self._checked(X, fitting=True)
-        if len(x) < self.n_components:
-            raise ValueError(f"X must have an observation for each of {self.n_components} states, got {len(x)}")
+        known = int((~(np.isnan(x) if x.dtype.kind == "f" else x < 0)).any(1).sum())
+        if known < self.n_components:
+            raise ValueError(f"X must have an observation for each of {self.n_components} states, got {known}")
         self.n_features_in_ = x.shape[1]
         batches = list(self._batches(x, lengths))
         self._initialize(x)
@@ -137,7 +141,7 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Observations [n_samples, F] of one sequence from the model, and its states."""
-        check_is_fitted(self, "transmat_")
+        check_is_fitted(self, list(self._first_set.values()))
         random = check_random_state(self.random_state if random_state is None else random_state)
         first, after = self.startprob_.cumsum(), self.transmat_.cumsum(1)
         states = np.empty(n_samples, np.int64)
@@ -177,9 +181,15 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         if "t" in self.init_params:
             self.transmat_ = np.full((states, states), 1 / states)
         self._start_emissions(x, random)
+        missing = [f"{name} ({letter!r})" for letter, name in self._first_set.items() if not hasattr(self, name)]
+        if missing:
+            raise ValueError(
+                f"init_params = {self.init_params!r} leaves parameters to begin with to be set, and there is no "
+                f"{', '.join(missing)}: set these attributes, or add their letters"
+            )
 
     def _model(self) -> HMM:
-        check_is_fitted(self, "transmat_")
+        check_is_fitted(self, list(self._first_set.values()))
         model = HMM(self._emissions())
         with torch.no_grad():
             model.start.copy_(_log("startprob_", self.startprob_, (self.n_components,)))
@@ -247,6 +257,7 @@ class GaussianHMM(HiddenMarkovEstimator):
 
     covariance_type: Literal["diag", "full"] = "diag"
     min_covar: float = 1e-3
+    _first_set = MappingProxyType({"s": "startprob_", "t": "transmat_", "m": "means_", "c": "covars_"})
 
     def _checked(self, X: ArrayLike, fitting: bool = False) -> NDArray[Any]:
         x: NDArray[Any] = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
@@ -269,7 +280,6 @@ class GaussianHMM(HiddenMarkovEstimator):
             self.covars_ = np.tile(np.diag(variances) if self.covariance_type == "full" else variances, shape)
 
     def _emissions(self) -> Emissions:
-        check_is_fitted(self, ["means_", "covars_"])
         states, features = self.n_components, np.shape(self.means_)[-1]
         emissions = GaussianEmissions(states, features, self.covariance_type, self.min_covar)
         shape = (states, features) if self.covariance_type == "diag" else (states, features, features)
@@ -295,7 +305,8 @@ class GaussianHMM(HiddenMarkovEstimator):
 class CategoricalHMM(HiddenMarkovEstimator):
     """A hidden Markov model of symbols, with the words of hmmlearn.
 
-    X has a column of symbols 0 to V - 1, a row for each observation of all sequences; -1 stands for a missing one.
+    X has a column of symbols 0 to V - 1, a row for each observation of all sequences; -1 stands for a missing one. A
+    sequence of which all are missing says nothing: its likelihood is 1 whatever the parameters.
 
     Args:
         n_components: number S of states.
@@ -325,6 +336,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
     """
 
     n_features: int | None = None
+    _first_set = MappingProxyType({"s": "startprob_", "t": "transmat_", "e": "emissionprob_"})
 
     def _checked(self, X: ArrayLike, fitting: bool = False) -> NDArray[Any]:
         x: NDArray[Any] = check_array(X, dtype=None)
@@ -344,7 +356,6 @@ class CategoricalHMM(HiddenMarkovEstimator):
             self.emissionprob_ = random.dirichlet(np.ones(symbols), self.n_components)
 
     def _emissions(self) -> Emissions:
-        check_is_fitted(self, "emissionprob_")
         emissions = CategoricalEmissions(self.n_components, np.shape(self.emissionprob_)[-1])
         with torch.no_grad():
             emissions.logits.copy_(_log("emissionprob_", self.emissionprob_, tuple(emissions.logits.shape)))

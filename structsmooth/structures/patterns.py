@@ -104,8 +104,11 @@ def compiled_pattern(pattern: str, labels: Sequence[str]) -> tuple[np.ndarray, n
         The next state [Q, S], from 0, with -1 where there is none; and whether each state accepts, [Q].
 
     Raises:
+        TypeError: a pattern that is no text.
         ValueError: a pattern that is none, or with too many states.
     """
+    if not isinstance(pattern, str):
+        raise TypeError(f'pattern must be a text, as in "(O | B-PER I-PER*)*", got {pattern!r}')
     reader = _Reader(pattern, labels)
     piece = reader.whole()
     start = frozenset({-1})

@@ -80,9 +80,8 @@ class SiblingTree(ProjectiveDependencies):
         """As for other trees; those of siblings are zero where s is not between h and m."""
         if name != "siblings":
             return super().used_scores(name)
-        h, s, m = (torch.arange(self.arcs.shape[1], device=self.arcs.device).view(-1, *[1] * d) for d in (2, 1, 0))
-        between = ((h <= s) & (s < m)) | ((m < s) & (s <= h))
-        return torch.where(self._possible.unsqueeze(2) & between, self.siblings, 0.0)
+        used = self._possible.unsqueeze(2) & are_siblings(self.arcs.shape[1], self.arcs.device)
+        return torch.where(used, self.siblings, 0.0)
 
     def program(self) -> Program:
         """The program of :func:`sibling_trees`."""
@@ -110,6 +109,12 @@ class SiblingTree(ProjectiveDependencies):
         index = words * (words * self._labels_per_arc + 1) + (h * words + s) * words + m
         both = torch.cat([super().derivation(y), torch.where(h >= 0, index, none)], 1)
         return torch.where(self.mask.repeat(1, 2), both, none)
+
+
+def are_siblings(words: int, device: torch.device | None = None) -> Tensor:
+    """Where s is between h and m, or h itself: bool [n, n, n], in the order of scores of siblings."""
+    h, s, m = (torch.arange(words, device=device).view(-1, *[1] * dims) for dims in (2, 1, 0))
+    return ((h <= s) & (s < m)) | ((m < s) & (s <= h))
 
 
 @cached_program

@@ -1,37 +1,43 @@
 """Dependency parsing: the head of each word of a sentence and its relation to it, as a tree."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TextIO
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.experiments import Experiment
 from structsmooth.markup import Block, Markup, Matrix, Table
-from structsmooth.messages import tracked
-from structsmooth.problems import DifferenceProblem, PairFeatures, ProgramParts, ProgramProblem, arcs_of, behind_arcs
+from structsmooth.messages import note, stage, tracked
+from structsmooth.problems import DifferenceProblem, ProgramParts, ProgramProblem
 from structsmooth.settings import Interval
-from structsmooth.structures import ProjectiveTree, SpanningTree
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
+from structsmooth.solvers import SOLVERS
+from structsmooth.structures import ProjectiveTree, SiblingTree, SpanningTree
+from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
 from structsmooth.tasks.parsing.features import (
     PartOfSpeech,
     Tokens,
-    all_features,
-    arc_features,
     pair_weights,
+    part_features,
     relation_features,
 )
+from structsmooth.tasks.parsing.parts import Pruner, TreeParts, likely_arcs
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
+from structsmooth.tasks.parsing.problems import TreeLabels, tree_problem
 from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
-# Sentences of a batch, and of one of probabilities of trees that may cross.
-_BATCH, _ALIKE = 128, 16
+# Sentences of a batch, and of one of trees that may cross; scores of siblings of a batch.
+_BATCH, _ALIKE, _MOST_SIBLINGS = 128, 16, 1 << 22
 
-Trees = ProjectiveTree | SpanningTree
+Trees = ProjectiveTree | SiblingTree | SpanningTree
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,21 @@ class FittedParsing(ProbabilisticTask):
         relations: that words may have to their heads; none if they are not learned.
         tags: parts of speech.
         single_root: whether exactly one word of a sentence has the root as its head, as in all training data.
+        pruner: leaves few arcs to a parser of order 2; none for order 1.
     """
 
     task: "Parsing"
     relations: list[str]
     tags: list[str]
     single_root: bool
+    pruner: Pruner | None = None
 
     input_json: ClassVar[Mapping[str, str]] = {"words": "words"}
+
+    def __post_init__(self) -> None:
+        sizes = () if self.pruner is None else (len(self.pruner.weights),)
+        if sizes != (self.dim,) * (self.task.order - 1):
+            raise ValueError(f"order {self.task.order} needs {self.task.order - 1} pruner of {self.dim} weights")
 
     @property
     def dim(self) -> int:
@@ -72,38 +85,27 @@ class FittedParsing(ProbabilisticTask):
         """
         trees = [known_tree(sentence) for sentence in examples]
         heads = [projectivized(tree.heads) if self.task.projective else tree.heads for tree in tracked(trees, "trees")]
-        tokens, labels = Tokens.of(examples, self.task.pos), len(self.relations)
-        kind = ProgramParts.projective_trees if self.task.projective else ProgramParts.spanning_trees
-        parts = kind(tokens.lengths, self.single_root, labels)
-        arc_heads, modifiers, _ = arcs_of(tokens.lengths)
-        flat = torch.tensor([head for tree in heads for head in tree])
-        word = (tokens.lengths.cumsum(0) - tokens.lengths).repeat_interleave(tokens.lengths**2) + modifiers - 1
-        used, open_arcs = flat[word] == arc_heads, flat[word] < 0
-        if not labels:
-            return _of_parts(parts, arc_features(tokens, self.task.bits), used, open_arcs, modifiers - 1 == arc_heads)
-        # Relations are learned from the heads that words have in the treebank.
-        known = torch.tensor([head for tree in trees for head in tree.heads])
-        numbers = {name: number for number, name in enumerate(self.relations)}
-        names = [shortened(name, self.task.subtypes) for tree in trees for name in tree.relations]
-        chosen = torch.tensor([numbers.get(name, -1) for name in names]).masked_fill(known < 0, -1)
-        arcs, offsets = behind_arcs(tokens.lengths, labels)
-        is_arc = torch.zeros(int(offsets[-1]), dtype=torch.bool).index_fill_(0, arcs, True)
-
-        def both(of_arcs: Tensor, of_relations: Tensor) -> Tensor:
-            every = is_arc.clone()
-            every[arcs], every[~is_arc] = of_arcs, of_relations.flatten()
-            return every
-
-        relations = chosen[:, None] == torch.arange(labels)
-        features = all_features(tokens, known.clamp_min(0), self.task.bits, self.relations)
-        some_output = both(modifiers - 1 == arc_heads, chosen.clamp_min(0)[:, None] == torch.arange(labels))
-        free = both(open_arcs, (chosen < 0)[:, None].expand_as(relations))
-        return _of_parts(parts, features, both(used, relations), free, some_output)
+        tokens, labels, subtypes = Tokens.of(examples, self.task.pos), len(self.relations), self.task.subtypes
+        some: Sequence[Sequence[int]]
+        if self.pruner is None:
+            rows, some = TreeParts.arcs(tokens.lengths), [range(len(tree)) for tree in heads]
+            kind = ProgramParts.projective_trees if self.task.projective else ProgramParts.spanning_trees
+            parts = kind(tokens.lengths, self.single_root, labels)
+        else:
+            started = time.perf_counter()
+            rows, some = self._left(tokens, examples, heads)
+            parts = rows.of_program(self.single_root, labels)
+            share = int(rows.is_arc.sum()) / int(tokens.lengths.square().sum())
+            note(f"pruning leaves {share:.1%} of all arcs, and takes {time.perf_counter() - started:.1f} s")
+        gold = [tree._replace(relations=tuple(shortened(name, subtypes) for name in tree.relations)) for tree in trees]
+        return tree_problem(tokens, rows, parts, TreeLabels(gold, heads, some), self.task.bits, self.relations)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
-        batches = tracked(_batches(examples), "parsing")
-        found = [ranked for batch in batches for ranked in self._parsed(weights, batch, k)]
+        found: list[list[tuple[float, Any]]] = [[] for _ in examples]
+        for numbers in tracked(self._alike(examples), "parsing"):
+            for i, ranked in zip(numbers, self._parsed(weights, [examples[i] for i in numbers], k), strict=True):
+                found[i] = ranked
         if not self.task.probabilities:
             return found
         probabilities = self.part_probabilities(weights, examples, [[tree for _, tree in ranked] for ranked in found])
@@ -129,7 +131,7 @@ class FittedParsing(ProbabilisticTask):
         """The probabilities of the arcs to all words, whatever their relations."""
         found: list[list[list[float]]] = [[] for _ in examples]
         for numbers in self._alike(examples):
-            arcs, root = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
+            arcs, root, *_ = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
             for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
                 found[i] = [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in outputs[i]]
         return found
@@ -142,7 +144,11 @@ class FittedParsing(ProbabilisticTask):
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[Tree]) -> tuple[dict[str, float], str]:
         """Unlabelled and labelled attachment scores of all words, punctuation included, and both by relation."""
         scores = Attachments.of(examples, outputs, self.task.subtypes)
-        return scores.as_dict(self.task.labelled), scores.table(self.task.labelled)
+        metrics, table = scores.as_dict(self.task.labelled), scores.table(self.task.labelled)
+        if self.pruner is None:
+            return metrics, table
+        share = self._heads_kept(examples)
+        return metrics | {"heads_kept": share}, f"{'heads_kept':12} {share:8.2%}\n{table}"
 
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
         """How many words have each relation that training examples did not have."""
@@ -219,18 +225,66 @@ class FittedParsing(ProbabilisticTask):
     def _trees(self, weights: Tensor, sentences: Sequence[Sentence]) -> tuple[Trees, Tokens]:
         """The trees of some sentences, and their words."""
         tokens = Tokens.of(sentences, self.task.pos)
-        heads, modifiers, offsets = arcs_of(tokens.lengths)
-        sentence, words = torch.repeat_interleave(offsets.diff()), int(tokens.lengths.max())
-        scores = torch.zeros(len(sentences), words + 1, words, dtype=torch.float64)
-        scores[sentence, heads, modifiers - 1] = arc_features(tokens, self.task.bits).scores(weights)
+        parts = TreeParts.arcs(tokens.lengths) if self.pruner is None else self._left(tokens, sentences)[0]
+        scores = part_features(tokens, parts, self.task.bits).scores(weights)
+        (arcs, root), lengths, single_root = parts.arc_table(scores), tokens.lengths, self.single_root
+        if self.pruner is not None:
+            siblings = parts.sibling_table(scores)
+            return SiblingTree(arcs, siblings, root, lengths, single_root=single_root), tokens
         kind = ProjectiveTree if self.task.projective else SpanningTree
-        return kind(scores[:, 1:], scores[:, 0], lengths=tokens.lengths, single_root=self.single_root), tokens
+        return kind(arcs, root, lengths=lengths, single_root=single_root), tokens
+
+    @cached_property
+    def _heads_kept(self) -> LastResultCache[float]:
+        """The share of words whose known head pruning leaves."""
+
+        def share(sentences: Sequence[Sentence]) -> float:
+            kept = [
+                bool(arcs[head, m])
+                for numbers, every, _ in self._kept(sentences)
+                for i, arcs in zip(numbers, every, strict=True)
+                for m, head in enumerate(known_tree(sentences[i]).heads)
+            ]
+            return sum(kept) / max(len(kept), 1)
+
+        return LastResultCache(share)
+
+    def _left(
+        self, tokens: Tokens, sentences: Sequence[Sentence], heads: Sequence[Sequence[int]] | None = None
+    ) -> tuple[TreeParts, Sequence[Sequence[int]]]:
+        """The parts that pruning leaves, and trees that have no others."""
+        some: list[Sequence[int]] = [()] * len(sentences)
+        left = []
+        for numbers, arcs, y in self._kept(sentences, heads):
+            left.append((torch.tensor(numbers), arcs))
+            for i, tree in zip(numbers, y.tolist(), strict=True):
+                some[i] = tree[: len(sentences[i])]
+        return TreeParts.with_siblings(tokens.lengths, left), some
+
+    def _kept(
+        self, sentences: Sequence[Sentence], heads: Sequence[Sequence[int]] | None = None
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Numbers of sentences, in batches, with what :func:`likely_arcs` finds of them."""
+        assert self.pruner is not None
+        first = FittedParsing(self.task.first_order, [], self.tags, self.single_root)
+        weights = torch.from_numpy(self.pruner.weights).double()
+        for numbers in tracked(first._alike(sentences), "pruning"):
+            trees, _ = first._trees(weights, [sentences[i] for i in numbers])
+            assert not isinstance(trees, SiblingTree)
+            known = None if heads is None else [torch.tensor(heads[i]) for i in numbers]
+            yield numbers, *likely_arcs(trees, self.task.prune, known)
 
     def _alike(self, sentences: Sequence[Sentence]) -> list[list[int]]:
-        """Numbers of sentences in batches of similar length: sums over trees that cross take its cube."""
-        numbers = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-        size = _BATCH if self.task.projective else _ALIKE
-        return [numbers[at : at + size] for at in range(0, len(numbers), size)]
+        """Numbers of sentences in batches of similar length, whose cube sums over trees or scores of siblings take."""
+        found: list[list[int]] = []
+        for i in sorted(range(len(sentences)), key=lambda i: len(sentences[i])):
+            size = _BATCH if self.task.projective else _ALIKE
+            if self.pruner is not None:
+                size = min(size, _MOST_SIBLINGS // len(sentences[i]) ** 3)
+            if not found or len(found[-1]) >= size:
+                found.append([])
+            found[-1].append(i)
+        return found
 
     def _is_output(self, heads: Sequence[int]) -> bool:
         """Whether a tree that is known is one of those that are predicted."""
@@ -256,13 +310,18 @@ class Parsing(Task):
         subtypes: whether relations include what follows a colon, as in nsubj:pass.
         pos: column of CoNLL-U with the parts of speech.
         bits: features are hashed to 2**bits buckets.
+        order: 1 for scores of arcs, or 2 for those of neighbouring modifiers of a head, too, among the arcs that a
+            first-order parser leaves, which is trained first. Arcs do not cross then.
+        prune: the probability under the first-order parser from which on it leaves an arc, if the order is 2; 0 leaves
+            all. Arcs of its best tree always stay.
         unknown: what stands in the place of unknown heads in training files, such as _. Their sentences train by the
             trees that agree with the known heads, by the solver convex-concave.
         probabilities: whether predictions have the probability of each head, its marginal under the distribution of
             trees whose scores are those of the model.
 
     Reference:
-        McDonald, Crammer and Pereira (2005), "Online Large-Margin Training of Dependency Parsers".
+        McDonald, Crammer and Pereira (2005), "Online Large-Margin Training of Dependency Parsers"; McDonald and Pereira
+        (2006), "Online Learning of Approximate Dependency Parsing Algorithms", for order 2.
     """
 
     labelled: bool = True
@@ -270,6 +329,8 @@ class Parsing(Task):
     subtypes: bool = False
     pos: PartOfSpeech = "upos"
     bits: Annotated[int, Interval(1, 30)] = 22
+    order: Annotated[int, Interval(1, 2)] = 1
+    prune: Annotated[float, Interval(0, 1)] = 0.01
     unknown: str | None = field(default=None, metadata={"metavar": "HEAD"})
     probabilities: bool = False
 
@@ -286,6 +347,11 @@ class Parsing(Task):
     solver: ClassVar[str] = "proximal-bcfw"
     partial_option: ClassVar[str] = "unknown"
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order == 2 and not self.projective:
+            raise ValueError("order 2 finds projective trees: leave out --no-projective, or take order 1")
 
     @property
     def headline(self) -> str:  # type: ignore[override]
@@ -305,20 +371,22 @@ class Parsing(Task):
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
         roots = [(tree.heads.count(0), tree.heads.count(-1)) for tree in trees]
         single = all(count == 1 or (count == 0 and unknown) for count, unknown in roots)
-        return FittedParsing(self, sorted(names) if self.labelled else [], sorted(tags), single)
+        pruner = None if self.order == 1 else self._pruner(examples)
+        return FittedParsing(self, sorted(names) if self.labelled else [], sorted(tags), single, pruner)
 
+    @property
+    def first_order(self) -> "Parsing":
+        """The task of the parser that prunes: without relations."""
+        return replace(self, order=1, labelled=False)
 
-def _of_parts(
-    parts: ProgramParts, features: PairFeatures, used: Tensor, free: Tensor, some_output: Tensor
-) -> ProgramProblem | DifferenceProblem:
-    """The problem of the parts that labels have, and of partial labels if other ones are free: bool [parts] each."""
-    if not bool(free.any()):
-        return ProgramProblem(parts, features, used.long())
-    return ProgramProblem(parts, features, some_output.long(), torch.ones(len(used)).double()).with_allowed(used | free)
-
-
-def _batches(sentences: Sequence[Sentence]) -> list[Sequence[Sentence]]:
-    return [sentences[at : at + _BATCH] for at in range(0, len(sentences), _BATCH)]
+    def _pruner(self, examples: Sequence[Sentence]) -> Pruner:
+        """A first-order parser, trained as by default."""
+        solver, started = SOLVERS[self.preferred_solver](), time.perf_counter()
+        with stage("training the first-order parser that prunes"):
+            problem = self.first_order.fit(examples).problem(examples)
+            result = Experiment(solver, self.lam, self.passes).run(problem, whole=True)
+        note(f"the first-order parser took {time.perf_counter() - started:.1f} s")
+        return Pruner(result.weights.numpy().astype(np.float32))
 
 
 def _from_pairs(pairs: Any) -> Sentence:

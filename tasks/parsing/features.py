@@ -1,4 +1,4 @@
-"""Features of arcs and of their relations: templates of words and parts of speech, as keys of hashes."""
+"""Features of arcs, siblings and relations: templates of words and parts of speech, as keys of hashes."""
 
 import re
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.problems import PairFeatures, arcs_of, behind_arcs
+from structsmooth.problems import PairFeatures
 from structsmooth.tasks.parsing.data import Sentence
+from structsmooth.tasks.parsing.parts import TreeParts
 
 PartOfSpeech = Literal["upos", "xpos"]
 
-# A template joins some of: the word or the part of speech (w, p) of the head or the modifier (h, m) or of a neighbour
-# (h-1, m+1), and the signed distance between head and modifier (d).
+# A template joins some of: the word or the part of speech (w, p) of the head, the modifier or its sibling (h, m, s), or
+# of a neighbour (h-1, m+1), and the signed distance from head or sibling to modifier (d).
 _NEAR = ("hp mp", "hw mw", "hw hp mw", "hw hp mp", "hw mw mp", "hp mw mp", "hw hp mw mp")
 _FAR = (
     *("hw", "mw", "hp", "mp", "hw hp", "mw mp"),
@@ -45,8 +46,14 @@ RELATIONS = (
     "hp h-1p h+1p mp d",
 )
 """Templates of the relation of a word to its head."""
+SIBLINGS = (
+    *("hp sp mp", "sp mp", "sw mw", "sw mp", "sp mw", "hw sp mp", "hp sw mp", "hp sp mw"),
+    *("hp sp mp d", "sp mp d", "sw mw d", "sw mp d", "sp mw d"),
+)
+"""Templates of two neighbouring modifiers of a head, or of the first one, whose sibling is the head (McDonald and
+Pereira 2006)."""
 
-_FIELD = re.compile(r"([hm])([+-]\d)?([wp])")
+_FIELD = re.compile(r"([hms])([+-]\d)?([wp])")
 _REACH, _EXACT, _MIDDLE = 11, 5, 10  # distances up to 5 count as they are, then those up to 10, then all others
 _ROOT, _OUTSIDE = "<root>", np.uint64(0x51ED270B)
 
@@ -89,42 +96,63 @@ class Tokens:
 
 
 def pair_features(
-    tokens: Tokens, first: Tensor, second: Tensor, bits: int, kinds: Tensor | None = None, relations: Sequence[str] = ()
+    tokens: Tokens,
+    first: Tensor,
+    second: Tensor,
+    bits: int,
+    kinds: Tensor | None = None,
+    relations: Sequence[str] = (),
+    siblings: bool = False,
 ) -> PairFeatures:
-    """Features of parts about the tokens ``first`` and ``second``: arcs, kind 0, and relations, from kind 1."""
-    templates = [*RELATIONS, *ARCS, *BETWEEN]
-    columns = range(len(templates))
+    """Features of parts about the tokens ``first`` and ``second``.
+
+    Kind 0 is that of arcs, the next ones those of relations. If there are siblings, one more kind is that of the first
+    modifiers of a head, and then there is one for each token, of neighbouring modifiers whose head it is.
+    """
+    templates = [*RELATIONS, *ARCS, *BETWEEN, *(SIBLINGS if siblings else ())]
+    words = len(RELATIONS) + len(ARCS)
+    last = words + len(BETWEEN)
+    columns = [*range(last, len(templates)), *range(last)]  # keys stay those of their templates
     distances = np.arange(-_REACH, _REACH + 1)
     size = np.minimum(abs(distances), _EXACT + (abs(distances) > _EXACT) + (abs(distances) > _MIDDLE))
     buckets = (np.sign(distances) * size + _REACH).astype(np.uint64)
     directions = (np.sign(distances) + 1).astype(np.uint64)
-    between = len(RELATIONS) + len(ARCS)
+    with_distance = [words <= k < last or "d" in templates[k].split() for k in range(len(templates))]
     of_distance = [
-        _key(buckets, k, 3) if "d" in templates[k].split() else np.zeros(len(distances), np.uint32)
-        for k in columns[:between]
+        _key(directions if words <= k < last else buckets, k, 3) * np.uint32(with_distance[k]) for k in columns
     ]
-    of_distance += [_key(directions, k, 3) for k in columns[between:]]
     names = np.array([crc32(name.encode()) for name in relations], np.uint64)
     of_kind = np.stack([np.append(np.uint32(0), _key(names, k, 4)) for k in columns], 1)
+    begin = len(templates) - last
+    ranges = [[begin + len(RELATIONS), len(templates)], *[[begin, begin + len(RELATIONS)]] * len(relations)]
+    if siblings:
+        none = np.zeros(1, np.uint64)
+        heads = [np.append(_key(none, k, 6), _of_role(tokens, templates[k], "h", k)) for k in columns]
+        of_kind = np.concatenate([of_kind, np.stack(heads, 1)])
+        ranges += [[0, begin]] * len(heads[0])
     return PairFeatures(
         first.int(),
         second.int(),
-        first_keys=_table([_of_role(tokens, templates[k], "h", k) for k in columns]),
+        first_keys=_table([_of_role(tokens, templates[k], "s" if k >= last else "h", k) for k in columns]),
         second_keys=_table([_of_role(tokens, templates[k], "m", k) for k in columns]),
         distance_keys=_table(of_distance),
-        between_keys=_table([_key(tokens.values["p"], k, 5) for k in columns[between:]]),
+        between_keys=_table([_key(tokens.values["p"], k, 5) for k in range(words, last)]),
         bits=bits,
         kinds=None if kinds is None else kinds.int(),
         kind_keys=torch.from_numpy(of_kind),
-        kind_columns=torch.tensor([[len(RELATIONS), len(templates)], *[[0, len(RELATIONS)]] * len(relations)]),
+        kind_columns=torch.tensor(ranges),
     )
 
 
 def arc_features(tokens: Tokens, bits: int) -> PairFeatures:
     """Features of all arcs, in the order of :func:`~structsmooth.problems.arcs_of`."""
-    heads, modifiers, offsets = arcs_of(tokens.lengths)
-    begins = torch.repeat_interleave(tokens.begins, offsets.diff())
-    return pair_features(tokens, begins + heads, begins + modifiers, bits)
+    return part_features(tokens, TreeParts.arcs(tokens.lengths), bits)
+
+
+def part_features(tokens: Tokens, parts: TreeParts, bits: int) -> PairFeatures:
+    """Features of arcs and siblings."""
+    first, second, kinds = _tokens_of(tokens, parts, 0)
+    return pair_features(tokens, first, second, bits, kinds, siblings=not bool(parts.is_arc.all()))
 
 
 def relation_features(tokens: Tokens, heads: Tensor, bits: int, relations: Sequence[str]) -> PairFeatures:
@@ -133,17 +161,23 @@ def relation_features(tokens: Tokens, heads: Tensor, bits: int, relations: Seque
     return pair_features(tokens, first, second, bits, kinds, relations)
 
 
-def all_features(tokens: Tokens, heads: Tensor, bits: int, relations: Sequence[str]) -> PairFeatures:
-    """Features of the arcs of each sentence, and then of the relations of its words to given heads [words]."""
-    arc_heads, modifiers, arc_offsets = arcs_of(tokens.lengths)
-    begins = torch.repeat_interleave(tokens.begins, arc_offsets.diff())
-    arcs, offsets = behind_arcs(tokens.lengths, len(relations))
-    is_arc = torch.zeros(int(offsets[-1]), dtype=torch.bool).index_fill_(0, arcs, True)
-    first, second, kinds = (torch.zeros(len(is_arc), dtype=torch.int32) for _ in range(3))
-    first[is_arc], second[is_arc] = (begins + arc_heads).int(), (begins + modifiers).int()
-    for parts, values in zip((first, second, kinds), _labelled(tokens, heads, len(relations)), strict=True):
-        parts[~is_arc] = values.int()
-    return pair_features(tokens, first, second, bits, kinds, relations)
+def all_features(
+    tokens: Tokens, heads: Tensor, bits: int, relations: Sequence[str], parts: TreeParts | None = None
+) -> PairFeatures:
+    """Features of parts of each sentence, by default all arcs, and then of relations of its words to heads [words]."""
+    parts = TreeParts.arcs(tokens.lengths) if parts is None else parts
+    count, labelled = len(relations), _labelled(tokens, heads, len(relations))
+    both = zip(_tokens_of(tokens, parts, count), labelled, strict=True)
+    first, second, kinds = (parts.before_labels(count, *pair) for pair in both)
+    return pair_features(tokens, first, second, bits, kinds, relations, siblings=not bool(parts.is_arc.all()))
+
+
+def _tokens_of(tokens: Tokens, parts: TreeParts, relations: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The first and the second token of each part, and its kind."""
+    begin = tokens.begins[parts.sentence]
+    of_head = torch.where(parts.sibling == parts.head, 0, 1 + begin + parts.head)
+    first = begin + torch.where(parts.is_arc, parts.head, parts.sibling)
+    return first, begin + parts.modifier, torch.where(parts.is_arc, 0, 1 + relations + of_head)
 
 
 def _labelled(tokens: Tokens, heads: Tensor, relations: int) -> tuple[Tensor, Tensor, Tensor]:

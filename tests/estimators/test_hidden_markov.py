@@ -102,6 +102,17 @@ def test_wrong_arguments_are_named() -> None:
         (lambda: weather().decode(X, algorithm="beam"), 'algorithm must be "viterbi" or "map", got \'beam\''),
         (lambda: weather().set_params(training="sgd").fit(X), 'training must be "em" or "viterbi", got \'sgd\''),
         (lambda: CategoricalHMM(n_components=11).fit(X), "X must have an observation for each of 11 states, got 10"),
+        (lambda: CategoricalHMM(n_components=2).fit(X * 0 - 1), "X must have an observation for each of 2 .* got 0"),
+        (lambda: points("diag").fit(np.full((5, 2), np.nan)), "X must have an observation for each of 2 .* got 0"),
+        (
+            lambda: CategoricalHMM(init_params="").fit(X),
+            r"init_params = '' .* no startprob_ \('s'\), transmat_ \('t'\), emissionprob_ \('e'\): set these",
+        ),
+        (
+            lambda: GaussianHMM(init_params="tmc").fit(X),
+            r"there is no startprob_ \('s'\): set these attributes, or add",
+        ),
+        (lambda: GaussianHMM(init_params="st").fit(X), r"there is no means_ \('m'\), covars_ \('c'\): set"),
         (lambda: points("diag").score(np.zeros((3, 1))), "X must have 2 columns, as means_ has, got 1"),
         (lambda: points("full").set_params(covariance_type="diag").score(np.zeros((3, 2))), "covars_ must have shape"),
     ):
@@ -111,3 +122,15 @@ def test_wrong_arguments_are_named() -> None:
     model.transmat_ = np.ones((2, 2))
     with pytest.raises(ValueError, match="transmat_ must be probabilities"):
         model.score(X)
+
+
+def test_fit_begins_with_attributes_and_what_is_missing_says_nothing() -> None:
+    X, _ = weather().sample(30)
+    nothing, fitted = np.full((4, 1), -1), []
+    for data, lengths in ((X, [30]), (np.concatenate([X, nothing]), [30, 4])):
+        model = weather().set_params(init_params="", n_iter=1)
+        with pytest.warns(ConvergenceWarning):
+            fitted.append(model.fit(data, lengths))
+        assert model.history_ == [pytest.approx(weather().score(X))]
+    np.testing.assert_allclose(*(model.emissionprob_ for model in fitted))
+    assert fitted[1].score(nothing) == pytest.approx(0.0, abs=1e-12)

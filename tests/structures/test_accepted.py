@@ -152,7 +152,14 @@ def test_layers_and_hidden_markov_models_may_be_constrained() -> None:
     [
         (lambda c, a: Accepted(c.unary, a), TypeError, "chain must be LinearChain, got Tensor"),
         (lambda c, a: Accepted(c, a.transitions), TypeError, "automaton must be Automaton, got Tensor"),
-        (lambda c, a: Accepted(c, Automaton.from_pattern("a", ["a"])), ValueError, r"arcs must have shape \(2, 3\)"),
+        (
+            lambda c, a: Accepted(c, Automaton.from_pattern("a", ["a"])),
+            ValueError,
+            "automaton must read the 3 labels of the chain, got one of 1",
+        ),
+        (lambda c, a: Automaton.from_pattern(5, LABELS), TypeError, "pattern must be a text, as in .* got 5"),
+        (lambda c, a: Automaton.from_pattern(None, LABELS), TypeError, "pattern must be a text, as in .* got None"),
+        (lambda c, a: Accepted(c, a).replace(c.unary, c.transition, a.scores, a.scores), ValueError, "arcs must have"),
         (
             lambda c, a: Automaton(a.scope, a.transitions[0], a.scores),
             ValueError,

@@ -125,9 +125,13 @@ class Brute:
 
 
 def expected(log_p: Tensor, values: Tensor) -> Tensor:
-    """Σ p · values; what has probability 0 does not count."""
+    """Σ p · values; what has probability 0 does not count. A sum that is infinite is a constant, without gradient.
+
+    Otherwise its gradient, zero times infinite terms, would be NaN, and all gradients of shared potentials with it.
+    """
     allowed = log_p > -INF
-    return (log_p[allowed].exp() * values[allowed]).sum()
+    total = (log_p[allowed].exp() * values[allowed]).sum()
+    return total if total.isfinite() else total.detach()
 
 
 def values_and_gradients(

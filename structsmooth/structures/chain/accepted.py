@@ -60,6 +60,10 @@ class Accepted(DynamicProgram):
         self.lengths, self.mask, self._order = chain.lengths, chain.mask, chain._order
         self._label_at_padding = chain._label_at_padding
         self.read, (self.states, labels) = automaton.listed, automaton.transitions.shape[-2:]
+        if labels != chain.unary.shape[-1]:
+            raise ValueError(
+                f"automaton must read the {chain.unary.shape[-1]} labels of the chain, got one of {labels}"
+            )
         self.read_tensor = torch.tensor(automaton.listed, device=device).view(-1, 3)
         zeros = automaton.scores.new_zeros(()).expand(self.states, labels)
         self.final, self.arcs = (

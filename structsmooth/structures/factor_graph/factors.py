@@ -157,6 +157,7 @@ class Automaton(Factor):
             scope: as for :class:`Factor`, if it is to be a factor.
 
         Raises:
+            TypeError: a pattern that is no text.
             ValueError: what is no pattern, or needs too many states.
 
         Reference:
