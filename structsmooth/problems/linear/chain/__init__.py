@@ -7,11 +7,15 @@ from torch import Tensor
 
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.bounds import Bounds
+from structsmooth.problems.linear.chain.compact import CompactChainProblem
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.scores import TransitionMask
 from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.smoothing import Max, Smoother
+
+# Vectors of so many take 128 MB each; of fewer, looking for those that are not zero would not pay off.
+MANY_WEIGHTS = 1 << 24
 
 
 class SparseChainProblem(ChainProblem):
@@ -45,6 +49,12 @@ class SparseChainProblem(ChainProblem):
     """
 
     sequences: SparseSequences
+
+    def compact(self, support: Tensor | None = None) -> ChainProblem:
+        """The problem with compact vectors if it has many weights, no bounds, and no other processes to agree with."""
+        if self.dim < MANY_WEIGHTS or not self._packs:
+            return self
+        return CompactChainProblem(self, support)
 
     @of_examples
     def restrict(self, indices: Tensor, w: Tensor) -> "tuple[SparseChainProblem, Tensor]":
