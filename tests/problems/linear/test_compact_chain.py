@@ -10,10 +10,10 @@ from small_problems import random_problem
 from solver_cases import BLOCKWISE, PROXIMAL
 from torch import Tensor
 
-from structsmooth import BCFW, ProximalBCFW
+from structsmooth import BCFW, ProximalBCFW, sparse_vectors
 from structsmooth.experiments import Experiment, RunFolder
 from structsmooth.problems import SparseChainProblem
-from structsmooth.problems.linear import chain
+from structsmooth.problems.linear.chain import CompactChainProblem
 from structsmooth.solvers import Progress, Solver
 
 SOLVERS = BLOCKWISE | PROXIMAL
@@ -37,14 +37,14 @@ def run_of(solver: Solver[Any], passes: int = 5, **options: Any) -> tuple[Any, l
 
 @pytest.fixture
 def compact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(sparse_vectors, "MANY", 1)
 
 
 @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS.keys())
 def test_iterates_are_those_of_dense_vectors(solver: BCFW, monkeypatch: pytest.MonkeyPatch) -> None:
     solver = replace(solver, gap_tolerance=0.0)
     expected, iterates = run_of(solver)
-    monkeypatch.setattr(chain, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(sparse_vectors, "MANY", 1)
     result, seen = run_of(solver)
     assert all(map(torch.allclose, seen, iterates, [0.0] * 6, [1e-12] * 6))
     assert torch.allclose(result.weights, expected.weights, rtol=0, atol=1e-12)
@@ -60,7 +60,7 @@ def test_iterates_are_those_of_dense_vectors(solver: BCFW, monkeypatch: pytest.M
 
 def test_full_passes_are_those_of_dense_vectors() -> None:
     dense = problem()
-    compact = dense.compact() if dense.dim >= chain.MANY_WEIGHTS else chain.CompactChainProblem(dense)
+    compact = CompactChainProblem(dense)
     statistics = dense.best_statistics(torch.zeros(dense.dim).double())
     v = compact.dual_weights(statistics, 0.5)
     w = compact.expanded(v)
@@ -87,7 +87,7 @@ def test_warm_starts_between_both_kinds_of_vectors(monkeypatch: pytest.MonkeyPat
     solver = ProximalBCFW(gap_tolerance=0.0)
     dense = run_of(solver)[0].state
     from_dense = run_of(solver, start=dense)[0]
-    monkeypatch.setattr(chain, "MANY_WEIGHTS", 1)
+    monkeypatch.setattr(sparse_vectors, "MANY", 1)
     few = run_of(solver)[0].state
     assert len(few.weights) < len(dense.weights)
     for start in (dense, few):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from structsmooth import sparse_vectors
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.bounds import Bounds
 from structsmooth.problems.linear.chain.compact import CompactChainProblem
@@ -13,10 +14,6 @@ from structsmooth.problems.sharding import of_examples
 from structsmooth.scores import TransitionMask
 from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.smoothing import Max, Smoother
-
-# Vectors of so many take 128 MB each; of fewer, looking for those that are not zero would not pay off.
-MANY_WEIGHTS = 1 << 24
-
 
 class SparseChainProblem(ChainProblem):
     """Structural hinge losses of :class:`~structsmooth.scores.LinearScore` over sparse sequences.
@@ -52,7 +49,7 @@ class SparseChainProblem(ChainProblem):
 
     def compact(self, support: Tensor | None = None) -> ChainProblem:
         """The problem with compact vectors if it has many weights, no bounds, and no other processes to agree with."""
-        if self.dim < MANY_WEIGHTS or not self._packs:
+        if self.dim < sparse_vectors.MANY or not self._packs:
             return self
         return CompactChainProblem(self, support)
 

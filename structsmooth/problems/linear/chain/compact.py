@@ -4,7 +4,6 @@ Of the weights of many labels, few are ever needed: those of an attribute with a
 once a wrong best one. They are found as compiled passes write them. In between, a vector has a number for each of them.
 """
 
-import mmap
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.nn.functional import pad
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.linear.chain.problem import ChainProblem
+from structsmooth.sparse_vectors import places, spread
 
 
 class Support:
@@ -29,16 +29,14 @@ class Support:
         self.numbers, self.dim = numbers, dim
 
     def expanded(self, w: Tensor) -> Tensor:
-        """All weights [dim] of a vector. The system provides memory for pages that are written, and no others."""
-        whole = torch.frombuffer(mmap.mmap(-1, self.dim * w.element_size()), dtype=w.dtype)
-        whole[self.numbers[: len(w)]] = w
-        return whole
+        """All weights [dim] of a vector."""
+        return spread(w, self.numbers[: len(w)], self.dim)
 
     def collected(self, whole: Tensor) -> Tensor:
         """The vector of all weights [dim], which become zero; those that it lacked are added."""
         known = whole[self.numbers]
         whole[self.numbers] = 0.0
-        added = torch.cat([begin + part.nonzero().flatten() for begin, part in _parts(whole)])
+        added = places(whole)
         self.numbers = torch.cat([self.numbers, added])
         return torch.cat([known, whole[added]])
 
@@ -103,11 +101,3 @@ class CompactChainProblem(ChainProblem):
     def expanded(self, w: Tensor) -> Tensor:
         """All weights of a vector."""
         return self.data.support.expanded(w)
-
-
-def _parts(whole: Tensor) -> list[tuple[int, Tensor]]:
-    """Parts of a vector with their begins: what is asked of each takes little memory."""
-    return [(begin, whole[begin : begin + _PART]) for begin in range(0, len(whole), _PART)]
-
-
-_PART = 1 << 24
