@@ -81,14 +81,15 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
 class Changes:
     """What the steps of an epoch make of packed statistics, which stay as they are.
 
-    The arrays are as long as rows may ever need; the system provides no more memory than what is used.
+    The arrays are as long as rows may ever need; the system provides no more memory than what is used. They are torch's,
+    since NumPy asks for large pages, of which few that are used would make up much memory.
     """
 
     def __init__(self, data: ChainData, before: Packed) -> None:
         self.data, self.before = data, before
         kinds = before.arrays[1].copy()
         most = 2 * len(kinds) * data.states
-        entries = (np.empty(most, np.int16), np.empty(most, np.float64))
+        entries = (torch.empty(most, dtype=dtype).numpy() for dtype in (torch.int16, torch.float64))
         places = (np.full(data.n, -1), np.empty(data.n, np.int64), np.zeros(1, np.int64))
         self.arrays = (kinds, *entries, *places)
 
