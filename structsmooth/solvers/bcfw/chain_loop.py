@@ -38,13 +38,13 @@ def _(
     data = problem.data
     start = data.checked_vector("point.weights", point.weights)
     before = packed(data, point.statistics)
-    changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
     examples, draws = loop_arguments.choices(order, data.n)
     total, remaining = loop_arguments.averaging(start, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
     sets = _checked_sets(data, point, cache) if needed else (none.view(-1).to(data.label_type), none.double(), none)
+    changes = Changes(data, before, len(order), sets[1].shape[1])
     w, sums = data.matrix(start.clone()), data.matrix(total)
     iterate = (w, sums, before.arrays, changes.arrays, gaps.numpy())
     held, settings = tuple(tensor.numpy() for tensor in sets), loop_arguments.settings(steps, cache)

@@ -15,6 +15,7 @@ from structsmooth.scores import TransitionMask
 from structsmooth.sequences import DenseSequences, SparseSequences
 from structsmooth.smoothing import Max, Smoother
 
+
 class SparseChainProblem(ChainProblem):
     """Structural hinge losses of :class:`~structsmooth.scores.LinearScore` over sparse sequences.
 
