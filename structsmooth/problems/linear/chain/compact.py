@@ -4,7 +4,7 @@ Of the weights of many labels, few are ever needed: those of an attribute with a
 once a wrong best one. They are found as compiled passes write them. In between, a vector has a number for each of them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ class Support:
 class CompactData(ChainData):
     """Chains whose vectors have a support; compiled passes see matrices of all weights."""
 
-    support: Support = None  # type: ignore[assignment] - fields before it have defaults
+    support: Support = field(kw_only=True)
 
     def matrix(self, w: Tensor) -> Any:
         """A vector as a new array of rows [F + S + 2, S]."""
@@ -81,8 +81,8 @@ class CompactChainProblem(ChainProblem):
         vars(self).update({name: value for name, value in vars(problem).items() if name != "dim"})
         if numbers is None:
             numbers = torch.arange(problem.dim - 2 * problem.states, problem.dim)
-        support = Support(numbers, problem.dim)
-        self.data = self.feature_map = CompactData(**vars(replace(problem.data)), support=support)
+        data: dict[str, Any] = {f.name: getattr(problem.data, f.name) for f in fields(problem.data)}
+        self.data = self.feature_map = CompactData(**data, support=Support(numbers, problem.dim))
 
     @property
     def dim(self) -> int:  # type: ignore[override]
