@@ -9,10 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from structsmooth import sparse_vectors
 from structsmooth.files import crc32, read_json
 
 _MODEL, _WEIGHTS = "model.json", "model.safetensors"
@@ -31,10 +33,10 @@ def write_atomic(path: str | Path, data: bytes | str | Iterable[bytes]) -> None:
 
 
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-    """Save tensors and JSON values in one safetensors file, atomically."""
+    """Save tensors and JSON values in one safetensors file, atomically; of long vectors, what is not zero."""
     metadata = {"json": json.dumps(values)}
     with _replacement(path) as temporary:
-        save_file(_separate(tensors), temporary, metadata)
+        save_file(_separate(_shortened(tensors)), temporary, metadata)
 
 
 def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -47,7 +49,7 @@ def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with _opened(path) as file:
         # In files tensors follow each other closely. Memory of torch is aligned, on which rounding of products depends.
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - no mapping
-        return tensors, _values(file)
+        return _restored(tensors), _values(file)
 
 
 def load_values(path: str | Path) -> dict[str, Any]:
@@ -141,6 +143,40 @@ def _replacement(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         shutil.rmtree(folder)
+
+
+def _shortened(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with values, places and size in the place of long vectors of which few numbers are not zero."""
+    short: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        found = sparse_vectors.places(tensor) if _is_long(tensor) else None
+        if found is None or 3 * len(found) > len(tensor):
+            short[name] = tensor
+            continue
+        parts = tensor[found], found, torch.tensor([len(tensor)])
+        short |= {name + ending: part for ending, part in zip(_SPARSE, parts, strict=True)}
+    return short
+
+
+def _is_long(tensor: Tensor) -> bool:
+    return tensor.dim() == 1 and tensor.is_floating_point() and len(tensor) >= sparse_vectors.MANY
+
+
+def _restored(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of :func:`_shortened`."""
+    for name in [name.removesuffix(_SPARSE[0]) for name in tensors if name.endswith(_SPARSE[0])]:
+        values, places, size = (tensors.pop(name + ending) for ending in _SPARSE)
+        inside = places.dtype == torch.int64 and bool(((places >= 0) & (places < size)).all())
+        if not inside or places.shape != values.shape or not 0 < int(size) < _LONGEST:
+            raise ValueError(f"{len(values)} values of {name} do not fit a vector of {int(size)}")
+        tensors[name] = sparse_vectors.spread(values, places, int(size))
+    return tensors
+
+
+# What the name of a vector is followed by, for the values that are not zero, for their places, and for its size.
+_SPARSE = (".values", ".places", ".size")
+# No vector is longer: a file of a few bytes may ask for much memory.
+_LONGEST = 1 << 31
 
 
 def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -132,7 +132,7 @@ def load(path: str | Path, task: type[Task] | None = None) -> TrainedModel:
         weights = tensors.get("weights", Tensor())
         if weights.shape != (fitted.dim or len(weights),) or not weights.is_floating_point():
             raise ValueError(f"the task needs {fitted.dim} weights, got {weights.dtype} {tuple(weights.shape)}")
-        if not weights.isfinite().all():
+        if not weights.sum().isfinite():  # which takes no memory
             raise ValueError("some weights are not finite")
     shown = {name: value for name, value in description.items() if name not in _NOT_SHOWN}
     return TrainedModel(fitted, weights, shown)

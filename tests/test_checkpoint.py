@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from structsmooth import sparse_vectors
 from structsmooth.checkpoint import load_state, save_state, write_atomic
 
 TENSORS = {
@@ -61,6 +62,23 @@ def test_files_are_as_readable_as_others(tmp_path: Path) -> None:
 
 def good() -> bytes:
     return save({"a": torch.ones(100)}, metadata={"json": json.dumps(VALUES)})
+
+
+def test_long_vectors_are_saved_as_what_is_not_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_vectors, "MANY", 100)
+    few, many = torch.zeros(5000, dtype=torch.float64), torch.ones(5000)
+    few[[3, 4999]] = torch.tensor([0.1, math.nan], dtype=torch.float64)
+    save_state(tmp_path / "state", {"few": few, "many": many}, VALUES)
+    assert (tmp_path / "state").stat().st_size < 22_000
+    tensors, values = load_state(tmp_path / "state")
+    assert values == VALUES
+    assert torch.equal(tensors["many"], many)
+    torch.testing.assert_close(tensors["few"], few, rtol=0, atol=0, equal_nan=True)
+    for places, size in (([3, 5000], 5000), ([-1, 3], 5000), ([3], 5000), ([3, 4], 1 << 40), ([3.0, 4.0], 5000)):
+        parts = {"w.values": torch.ones(2), "w.places": torch.tensor(places), "w.size": torch.tensor([size])}
+        (tmp_path / "state").write_bytes(save(parts, metadata={"json": "{}"}))
+        with pytest.raises(ValueError, match="2 values of w do not fit a vector of"):
+            load_state(tmp_path / "state")
 
 
 class Exploit:

@@ -19,6 +19,7 @@ LAYERS = [
         "structsmooth.processes",
         "structsmooth.sequences",
         "structsmooth.settings",
+        "structsmooth.sparse_vectors",
         "structsmooth.spelling",
         "structsmooth.messages",
         "structsmooth.plain",

@@ -120,7 +120,7 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
         weights = torch.cat([rows, words.transition_scale * pairs, ends]).flatten()
     tagger.weights_ = weights.numpy()
     features, states = tagger.features_.size, len(tagger.tags_.names)
-    if tagger.weights_.shape != ((features + states + 2) * states,) or not np.isfinite(tagger.weights_).all():
+    if tagger.weights_.shape != ((features + states + 2) * states,) or not np.isfinite(tagger.weights_.sum()):
         raise ValueError(f"{features} features and {states} tags do not fit the weights")
     return tagger
 

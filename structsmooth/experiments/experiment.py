@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -10,8 +10,8 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.experiments.folder import RunFolder
 from structsmooth.experiments.logs import RunLog
-from structsmooth.problems import Problem
-from structsmooth.solvers import Result, Solver, State, Status, solver_name, solver_settings
+from structsmooth.problems import LinearProblem, Problem
+from structsmooth.solvers import Progress, Result, Solver, State, Status, solver_name, solver_settings
 from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 
@@ -78,6 +78,10 @@ class Experiment:
             ValueError: the folder has the checkpoint of a run with other settings.
         """
         resumed = folder.load_checkpoint(self.solver) if folder is not None and resume else None
+        begun = resumed[0] if resumed else start if isinstance(start, State) else None
+        compact = self.solver.compact(problem, begun)
+        if isinstance(compact, LinearProblem) and compact is not problem:
+            measure = [_of_all_weights(callback, problem, compact) for callback in measure]
         if folder is not None:
             processes.wait()  # all have read the checkpoint that the first is about to write
         done = resumed[0].passes if resumed else 0
@@ -88,7 +92,7 @@ class Experiment:
                 shown = [log, *shown]
             kept = [stack.enter_context(folder.keeper(self.solver))] if folder is not None else []
             result = self.solver.solve(
-                problem,
+                compact,
                 lam=self.lam_of(problem),
                 passes=self.passes,
                 seed=self.seed,
@@ -98,4 +102,16 @@ class Experiment:
             )
         if whole and result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
+        if isinstance(compact, LinearProblem) and compact is not problem:
+            result.weights = compact.expanded(result.weights)
         return result
+
+
+def _of_all_weights(callback: Callback, problem: Problem, compact: LinearProblem) -> Callback:
+    """A callback for a run on the compact form of a problem, which sees the problem, and all weights in the state."""
+
+    def called(progress: Progress[Any]) -> None:
+        weights = compact.expanded(progress.state.weights)
+        callback(replace(progress, problem=problem, state=replace(progress.state, weights=weights)))
+
+    return called

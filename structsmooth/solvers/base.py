@@ -144,6 +144,15 @@ class Solver(ABC, Generic[S]):
     def advance(self, problem: Problem, lam: float, state: S, rng: np.random.Generator, budget: int) -> S:
         """One pass, or more up to ``budget``: a new state; ``state`` stays as it is."""
 
+    def compact(self, problem: Problem, state: State | None = None) -> Problem:
+        """The problem with vectors that take less memory, if it has them and the solver can; here itself.
+
+        Args:
+            problem: for a run of the solver.
+            state: of another run, which this one is to begin with.
+        """
+        return problem
+
     def smoother(self, state: S) -> Smoother:
         """The smoother of the pass that ``state`` has just made; ``Max()`` for a solver that does not smooth."""
         return Max()

@@ -372,6 +372,19 @@ def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     assert len(list(cache.glob("*.npy"))) == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory as Linux counts it")
+def test_benchmark_exponents_has_a_row_for_each_query(capsys):
+    names = ["LinearChain, n tokens", "Matching, n pairs"]
+    options = ["--scale", "0.01", "--repeats", "1", "--solvers", "bcfw", "--structures", *names]
+    assert load("benchmark_exponents").main(options) == 0
+    found = [row["case"] for row in rows(capsys.readouterr().out)]
+    assert found == [f"{names[0]}, max", f"{names[0]}, log-sum", f"{names[1]}, max", "bcfw, a pass"]
+
+
+def test_the_exponent_is_the_slope_of_logarithms():
+    assert load("benchmark_exponents").exponent([10, 20, 40, 80], (3.0, 12.0, 48.0, 192.0)) == pytest.approx(2)
+
+
 def test_compare_crfsuite_trains_the_same_features(data, capsys):
     assert load("compare_crfsuite").main(["--train", data, "--test", data, "--iterations", "20"]) == 0
     table = rows(capsys.readouterr().out)

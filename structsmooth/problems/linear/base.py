@@ -53,6 +53,27 @@ class LinearProblem(AffineProblem):
         """Zeros, unless a subclass says otherwise: [dim]."""
         return torch.zeros(self.dim, dtype=torch.float64)
 
+    @property
+    def support(self) -> Tensor:
+        """Which of all weights its vectors hold, int64 [dim]; empty for all, but for a problem from :meth:`compact`."""
+        return torch.empty(0, dtype=torch.int64)
+
+    def compact(self, support: Tensor | None = None) -> "LinearProblem":
+        """The problem with vectors of the few weights that are not zero, for BCFW; itself if it has not that many.
+
+        Args:
+            support: which weights the vectors of an earlier run hold.
+        """
+        return self
+
+    def grown(self, w: Tensor) -> Tensor:
+        """A vector with zeros for the weights that the support lacked when it was made."""
+        return w
+
+    def expanded(self, w: Tensor) -> Tensor:
+        """All weights of a vector."""
+        return w
+
     @cached_property
     def blocks(self) -> int:
         """Number of blocks of the dual; may be set by a subclass."""

@@ -35,6 +35,7 @@ class BCFWState(State):
     cost: float = 0.0  # (1/n) Σ ⟨ℓ_i, m_i⟩
     steps: int = 0  # so far
     curvatures: Tensor = field(default_factory=empty)  # that blocks are drawn by, [blocks]
+    support: Tensor = field(default_factory=empty)  # which of all weights vectors hold; empty for all
 
     def moved(self: "B", **tensors: Tensor) -> "B":
         """The state with other tensors in its point."""
@@ -128,6 +129,14 @@ class BCFW(DualSolver[BCFWState]):
         if self.threads > 1 and self.sampling == "curvature":
             raise ValueError(f'threads must be 1 for sampling="curvature", got {self.threads}: draws repeat blocks')
 
+    def compact(self, problem: Problem, state: State | None = None) -> Problem:
+        """The problem with vectors of the weights that are not zero, unless several threads change them."""
+        if not isinstance(problem, LinearProblem) or self.threads > 1:
+            return problem
+        if not isinstance(state, BCFWState):
+            return problem.compact()
+        return problem.compact(state.support) if len(state.support) else problem
+
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         linear = self.linear(problem, lam)
@@ -174,8 +183,10 @@ class BCFW(DualSolver[BCFWState]):
             linear, epoch(linear, state.point, order, lam=lam, averaging_weights=averaging_weights, **settings)
         )
         new.hits += linear.blocks - (linear.oracle_calls - calls)
-        new.cost, v = linear.expected_cost(new.point.statistics), new.point.weights
-        new.weights = linear.within_bounds(v if total is None else (old_weight * state.weights).add_(total))
+        new.cost, v, new.support = linear.expected_cost(new.point.statistics), new.point.weights, linear.support
+        new.weights = linear.within_bounds(
+            v if total is None else (old_weight * linear.grown(state.weights)).add_(linear.grown(total))
+        )
         if self._sees_all(state):
             new.gap = float(new.point.gaps.sum())
             new.refreshes += state.passes > 0 and self._is_adaptive
@@ -263,7 +274,7 @@ class BCFW(DualSolver[BCFWState]):
             # Steps without active sets would leave these weights behind.
             alphas = torch.zeros_like(alphas) if self.step_kind == "fw" else alphas
             point = replace(point, outputs=outputs, alphas=alphas, stamps=stamps if self.cache else point.stamps)
-        state = self.state_type(problem.within_bounds(v), point=point, cost=cost)
+        state = self.state_type(problem.within_bounds(v), point=point, cost=cost, support=problem.support)
         if self.sampling == "curvature":
             state.curvatures = _curvatures(problem)
         return valued(state, problem, lam)

@@ -38,14 +38,15 @@ def _(
     data = problem.data
     start = data.checked_vector("point.weights", point.weights)
     before = packed(data, point.statistics)
-    changes = Changes(data, before)
     gaps = checked("point.gaps", point.gaps, torch.float64, data.n).clone()
     examples, draws = loop_arguments.choices(order, data.n)
-    w, (total, remaining) = start.clone(), loop_arguments.averaging(start, averaging_weights, len(order))
+    total, remaining = loop_arguments.averaging(start, averaging_weights, len(order))
     needed = steps != "fw" or cache is not None
     none = torch.empty(data.n, 0, dtype=torch.int32)
     sets = _checked_sets(data, point, cache) if needed else (none.view(-1).to(data.label_type), none.double(), none)
-    iterate = (data.matrix(w), data.matrix(total), before.arrays, changes.arrays, gaps.numpy())
+    changes = Changes(data, before, len(order), sets[1].shape[1])
+    w, sums = data.matrix(start.clone()), data.matrix(total)
+    iterate = (w, sums, before.arrays, changes.arrays, gaps.numpy())
     held, settings = tuple(tensor.numpy() for tensor in sets), loop_arguments.settings(steps, cache)
     arrays = (draws.numpy(), data.arrays, *iterate, float(lam), remaining.numpy(), held)
 
@@ -66,7 +67,8 @@ def _(
     if point.statistics.dtype != statistics.dtype:
         statistics = unpacked(data, statistics)
     problem.oracle_calls += calls
-    return replace(point, weights=w, statistics=statistics, gaps=gaps), None if averaging_weights is None else total
+    average = None if averaging_weights is None else data.vector(sums)
+    return replace(point, weights=data.vector(w), statistics=statistics, gaps=gaps), average
 
 
 def _checked_sets(data: ChainData, point: DualIterate, cache: Cache | None) -> tuple[Tensor, Tensor, Tensor]:

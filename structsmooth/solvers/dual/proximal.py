@@ -102,11 +102,11 @@ class ProximalBCFW(BCFW):
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> BCFWState:
         """As for BCFW, with the mixture of ``start`` if its statistics have the costs and gradients that they had."""
-        state = super().first_state(problem, lam, start, seed)
+        state, linear = super().first_state(problem, lam, start, seed), self.linear(problem, lam)
         assert isinstance(state, ProximalBCFWState)
         if state.dual is None or not isinstance(start, ProximalBCFWState) or start.mixture is None:
             return state
-        same_gradient = _agree(lam * state.point.weights, start.lam * start.point.weights)
+        same_gradient = _agree(lam * state.point.weights, start.lam * linear.grown(start.point.weights))
         if not (same_gradient and math.isclose(state.cost, start.cost)):
             return state  # the problem has other costs or features, and the mixture would be wrong
         return replace(state, mixture=start.mixture, dual=max(state.dual, start.mixture.value(lam, problem.bounds)))
@@ -119,18 +119,20 @@ class ProximalBCFW(BCFW):
         linear, kappa, divisor = self.linear(problem, lam), self.strength(state, lam), _divisor(lam)
         begin = (kappa * state.center).add_(state.point.weights, alpha=divisor).div_(lam + kappa)
         new = self.step_through(linear, lam + kappa, replace(state.moved(weights=begin), kappa=kappa), rng)
-        reached = new.point.weights
+        reached, center = new.point.weights, linear.grown(state.center)
         new.center = linear.within_bounds(reached)
         if self.average:
-            new.weights = torch.lerp(state.weights, new.center, newest_weight(new.passes, ONE_A_PASS))
-        v = (reached - state.center).mul_(kappa / divisor).add_(reached, alpha=lam / divisor)
+            share = newest_weight(new.passes, ONE_A_PASS)
+            new.weights = torch.lerp(linear.grown(state.weights), new.center, share)
+        v = (reached - center).mul_(kappa / divisor).add_(reached, alpha=lam / divisor)
         new = new.moved(weights=v)
         if lam == 0:
             return new
         new = valued(new, linear, lam)
-        step = new.center - state.center
+        step = new.center - center
         self._safeguard(new, state, kappa / 2 * float(step @ step))
-        mixture = state.mixture or DualPoint(torch.zeros_like(v))
+        mixed = DualPoint(torch.zeros_like(v)) if state.mixture is None else state.mixture
+        mixture = replace(mixed, gradient=linear.grown(mixed.gradient))
         new.mixture = mixture.improved(DualPoint(-lam * v, new.cost), lam, linear.bounds)
         assert state.dual is not None
         new.dual = max(state.dual, new.mixture.value(lam, linear.bounds))
@@ -171,7 +173,7 @@ class ProximalBCFW(BCFW):
 
 def _agree(a: Tensor, b: Tensor) -> bool:
     """Whether two vectors differ by rounding alone."""
-    return float((a - b).norm()) <= math.sqrt(torch.finfo(a.dtype).eps) * float(a.norm())
+    return a.shape == b.shape and float((a - b).norm()) <= math.sqrt(torch.finfo(a.dtype).eps) * float(a.norm())
 
 
 def _divisor(lam: float) -> float:

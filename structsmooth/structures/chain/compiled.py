@@ -27,10 +27,17 @@ def viterbi(unary, transition, length, score, labels):
     The predecessor of a best prefix is looked up only along the best output.
     """
     states = unary.shape[1]
+    prunes = transition.shape[0] == 1 and states >= _VECTOR
+    most, kept = np.empty(states if prunes else 0), np.empty(states if prunes else 0, np.int64)
+    if prunes:
+        _row_maxima(transition[0], most)
     for s in range(states):
         score[0, s] = unary[0, s]
     for t in range(1, length):
-        _max_product(score[t - 1], transition[edge_index(transition, t)], score[t])
+        if prunes:
+            _pruned_max_product(score[t - 1], transition[0], most, kept, score[t])
+        else:
+            _max_product(score[t - 1], transition[edge_index(transition, t)], score[t])
         for s in range(states):
             score[t, s] += unary[t, s]
     value, state = _largest(score[length - 1])
@@ -60,6 +67,57 @@ def _max_product(before, edge, after):
     for s in range(states):
         after[s] = -np.inf
     for p in range(states):
+        for s in range(states):
+            value = before[p] + edge[p, s]
+            after[s] = value if value > after[s] else after[s]
+
+
+@compiled
+def _row_maxima(matrix, maxima):
+    """The largest entry of each row."""
+    columns = matrix.shape[1]
+    whole = columns - columns % 4
+    for p in range(matrix.shape[0]):
+        row = matrix[p]
+        a, b, c, d = -np.inf, -np.inf, -np.inf, -np.inf  # four at a time do not wait for each other
+        for s in range(0, whole, 4):
+            a, b = row[s] if row[s] > a else a, row[s + 1] if row[s + 1] > b else b
+            c, d = row[s + 2] if row[s + 2] > c else c, row[s + 3] if row[s + 3] > d else d
+        for s in range(whole, columns):
+            a = row[s] if row[s] > a else a
+        maxima[p] = max(max(a, b), max(c, d))
+
+
+@compiled
+def _pruned_max_product(before, edge, most, kept, after):
+    """:func:`_max_product` without the states before that cannot be best for any state.
+
+    ``most`` are the largest entries of the rows of ``edge``. The best state before alone gives a lower bound for each
+    state; others matter only where their own upper bound is above the least of these. ``kept`` is scratch.
+    """
+    states = after.shape[0]
+    _, first = _largest(before)
+    least = np.inf
+    for s in range(states):
+        after[s] = before[first] + edge[first, s]
+        least = after[s] if after[s] < least else least
+    count = 0
+    for p in range(states):
+        if before[p] + most[p] > least:
+            kept[count] = p
+            count += 1
+    whole = count - count % 4
+    for k in range(0, whole, 4):
+        # Four rows at a time read and write ``after`` once.
+        p, q, r, u = kept[k], kept[k + 1], kept[k + 2], kept[k + 3]
+        for s in range(states):
+            a, b = before[p] + edge[p, s], before[q] + edge[q, s]
+            c, d = before[r] + edge[r, s], before[u] + edge[u, s]
+            a, c = a if a > b else b, c if c > d else d
+            a = a if a > c else c
+            after[s] = a if a > after[s] else after[s]
+    for k in range(whole, count):
+        p = kept[k]
         for s in range(states):
             value = before[p] + edge[p, s]
             after[s] = value if value > after[s] else after[s]

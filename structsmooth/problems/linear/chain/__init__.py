@@ -5,8 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from structsmooth import sparse_vectors
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.bounds import Bounds
+from structsmooth.problems.linear.chain.compact import CompactChainProblem
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.scores import TransitionMask
@@ -45,6 +47,12 @@ class SparseChainProblem(ChainProblem):
     """
 
     sequences: SparseSequences
+
+    def compact(self, support: Tensor | None = None) -> ChainProblem:
+        """The problem with compact vectors if it has many weights, no bounds, and no other processes to agree with."""
+        if self.dim < sparse_vectors.MANY or not self._packs:
+            return self
+        return CompactChainProblem(self, support)
 
     @of_examples
     def restrict(self, indices: Tensor, w: Tensor) -> "tuple[SparseChainProblem, Tensor]":

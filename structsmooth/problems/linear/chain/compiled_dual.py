@@ -14,6 +14,7 @@ from structsmooth.problems.linear.chain.compiled_packed import read, rows_of
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
     add_parts,
+    is_zero,
     max_oracle,
     potentials,
     subtract_labels,
@@ -70,11 +71,14 @@ def gathered(data, weights):
 def gather(first, length, data, node, slots, rows, sums):
     """B^T node by feature: numbers of the rows go to ``rows``, the rows to ``sums``; returns their number.
 
-    A feature that several tokens have gives one row, as norms need it. ``slots`` is -1 everywhere, before and after.
+    A feature that several tokens have gives one row, as norms need it; tokens whose nodes are all zero give none.
+    ``slots`` is -1 everywhere, before and after.
     """
     features, _, _, _, _, _, _ = data
     states, count = node.shape[1], 0
     for t in range(length):
+        if is_zero(node[t]):
+            continue
         begin, end = entries(features, first + t)
         for q in range(begin, end):
             r, value = entry(features, first + t, q)

@@ -90,6 +90,10 @@ class ChainData:
         """A vector [dim] as an array of rows [F + S + 2, S], or one without elements."""
         return w.view(-1, self.states).numpy()
 
+    def vector(self, matrix: Any) -> Tensor:
+        """The inverse of :meth:`matrix`, after a compiled pass has written to the array."""
+        return torch.from_numpy(matrix).view(-1)
+
     def checked_vector(self, name: str, w: Tensor) -> Tensor:
         """A vector of float64 [dim]."""
         return checked(name, w, torch.float64, self.dim)

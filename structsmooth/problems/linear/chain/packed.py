@@ -81,14 +81,20 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
 class Changes:
     """What the steps of an epoch make of packed statistics, which stay as they are.
 
-    The arrays are as long as rows may ever need; the system provides no more memory than what is used.
+    A step adds the parts of an output, and perhaps those of outputs that the example holds. Each may give two entries:
+    its own, and the 1 that its row had. An example that outgrows its space gets twice as much, so that it takes less
+    than five times what it needs in the end; or space for all that its rows may have.
+
+    The arrays are as long as that may ever need; the system provides no more memory than what is used. They are those
+    of torch, since NumPy asks for large pages, of which few that are used would make up much memory.
     """
 
-    def __init__(self, data: ChainData, before: Packed) -> None:
+    def __init__(self, data: ChainData, before: Packed, steps: int, held: int) -> None:
         self.data, self.before = data, before
         kinds = before.arrays[1].copy()
-        most = 2 * len(kinds) * data.states
-        entries = (np.empty(most, np.int16), np.empty(most, np.float64))
+        parts = 2 * int(data.sequences.lengths.max())
+        most = min(4 * len(kinds) * data.states, 5 * (len(before.arrays[2]) + steps * 2 * parts * (1 + held)))
+        entries = (torch.empty(most, dtype=dtype).numpy() for dtype in (torch.int16, torch.float64))
         places = (np.full(data.n, -1), np.empty(data.n, np.int64), np.zeros(1, np.int64))
         self.arrays = (kinds, *entries, *places)
 

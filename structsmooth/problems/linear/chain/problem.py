@@ -81,7 +81,7 @@ class ChainProblem(LinearProblem):
             raise ValueError(f"transition_scale must be positive and finite, got {transition_scale}")
         self.transition_scale = float(transition_scale)
         self.n, self.dim = len(sequences), (features + states + 2) * states
-        self.bounds = checked_bounds(bounds, self.start())
+        self.bounds = None if bounds is None else checked_bounds(bounds, self.start())
         mistakes = checked("costs of mistakes", self._mistakes(), torch.float64, len(labels))
         self.mask = checked_mask(mask, states)
         self.data = self.feature_map = ChainData(
@@ -247,9 +247,9 @@ class ChainProblem(LinearProblem):
         data, m = self.data, packed(self.data, statistics)
 
         def weights_of(part: Part) -> Tensor:
-            v = self.start()
-            compiled_dual.dual_weights(part.arrays, m.part(part), -1 / lam, data.matrix(v))
-            return v
+            v = data.matrix(self.start())
+            compiled_dual.dual_weights(part.arrays, m.part(part), -1 / lam, v)
+            return data.vector(v)
 
         return summed(self._over_parts(weights_of))
 
@@ -359,7 +359,7 @@ def _pass_over(
 
     Statistics go to ``node`` and ``edge``, if these have rows. The gradient is a new tensor shaped as ``gradient``.
     """
-    gradient = torch.zeros_like(gradient)
-    outputs = (node.numpy(), part.examples(edge), part.data.matrix(gradient))
+    matrix = part.data.matrix(torch.zeros_like(gradient))
+    outputs = (node.numpy(), part.examples(edge), matrix)
     means: Means = compiled_primal.full_pass(part.arrays, part.data.matrix(w), smoothing(smoother), *outputs)
-    return means, gradient
+    return means, part.data.vector(matrix)
