@@ -64,7 +64,7 @@ def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | 
     """Scores with ``start`` and ``stop`` [S] or [B, S] added at the first and the last position in use."""
     used, last = mask.byte(), mask.shape[1] - 1
     ends = [(start, used.argmax(1)), (stop, last - used.flip(1).argmax(1))]
-    given = [(scores.expand(len(mask), -1), place) for scores, place in ends if scores is not None]
+    given = [(scores.expand(mask.shape[0], -1), place) for scores, place in ends if scores is not None]
     added = torch.where(mask.any(1)[:, None, None], torch.stack([scores for scores, _ in given], 1), 0.0)
     places = torch.stack([place for _, place in given], 1).unsqueeze(-1).expand(added.shape)
     dtype = torch.promote_types(unary.dtype, added.dtype)
