@@ -84,7 +84,11 @@ def _title(result: Mapping[str, Any]) -> str:
 
 def _seen(result: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
     """The numbers: of several λ the smallest and the largest, without the values at which costs are compared."""
-    text = re.sub(r" \((to [\d.e+-]+|the grid [^)]*)\)", "", named(claim["seen"], result["names"])[0])
+    compared = r" \((to [\d.e+-]+|the grid [^)]*)\)|to [\d.e+-]+; (?=they end)"
+    text = re.sub(compared, "", named(claim["seen"], result["names"])[0])
+    text = re.sub(r"(\*[^*]+\*) at λ = (\S+); \1 at λ =", r"\1 at λ = \2 and", text)
+    if len(re.findall("at λ = ", text)) == 1:
+        text = re.sub(r" at λ = [\d.e+-]+", "", text)
     found = [re.fullmatch(r"([\d.e+-]+) (times the [a-z ]+) at λ = [\d.e-]+", part) for part in text.split("; ")]
     multiples = [match for match in found if match]
     if len(multiples) == len(found) and len({match[2] for match in multiples}) == 1:
