@@ -152,50 +152,6 @@ def cpu_loop(
     return register
 
 
-def max_marginals_loop(
-    name: str,
-    loop: str,
-    operations: Callable[..., int],
-    *,
-    potentials: int = 1,
-    inputs: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
-) -> Callable[[Callable[..., Tensor]], Any]:
-    """Register a compiled loop for max-marginals as :func:`cpu_loop` does, with the compiled loop of their gradient.
-
-    The latter is the operator ``structsmooth::{name}_gradient``, over the loop whose name ends in ``_gradient``, too.
-    Its last argument is the gradient with respect to the max-marginals, which ``inputs`` also gets. It finds the best
-    outputs again, since storing them takes much memory, and adds to zeros in the shapes of the potentials.
-
-    Args:
-        name: name of the operator.
-        loop: as for :func:`cpu_loop`, by its name.
-        operations: as for :func:`cpu_loop`.
-        potentials: how many of the first arguments have a gradient.
-        inputs: as for :func:`cpu_loop`.
-    """
-
-    def register(results: Callable[..., Tensor]) -> Any:
-        def gradient(*arguments: Any) -> Any:
-            zeros = tuple([potential.new_zeros(potential.shape) for potential in arguments[:potentials]])
-            return zeros if potentials > 1 else zeros[0]
-
-        signature = inspect.signature(results)
-        grad = inspect.Parameter("grad", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor)
-        gradient.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*signature.parameters.values(), grad],
-            return_annotation=tuple[(Tensor,) * potentials] if potentials > 1 else Tensor,  # type: ignore[misc]
-        )
-        find = cpu_loop(f"{name}_gradient", f"{loop}_gradient", operations, inputs=inputs)(gradient)
-
-        def backward(ctx: Any, grad: Tensor) -> Sequence[Tensor]:
-            found = find(*ctx.saved_tensors, *ctx.constants, grad)
-            return (found,) if isinstance(found, Tensor) else found
-
-        return cpu_loop(name, loop, operations, backward, inputs=inputs)(results)
-
-    return register
-
-
 @functools.cache
 def _resolved(loop: str) -> Callable[..., None]:
     """The compiled function of that name: numba loads with the first loop, not with the library."""

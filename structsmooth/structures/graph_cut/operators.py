@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import cpu_loop, max_marginals_loop, no_outputs
+from structsmooth.structures.max_marginals import max_marginals_loop
+from structsmooth.structures.operators import cpu_loop, no_outputs
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:

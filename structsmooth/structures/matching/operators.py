@@ -14,7 +14,8 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.operators import cpu_loop, max_marginals_loop, no_outputs
+from structsmooth.structures.max_marginals import max_marginals_loop
+from structsmooth.structures.operators import cpu_loop, no_outputs
 
 
 def check_sizes(sizes: Tensor, rows: int, columns: int, *, rows_fit: bool = True) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from structsmooth.structures.max_marginals import max_marginals_loop
 from structsmooth.structures.operators import (
     cpu_loop,
     exp_oracle_backward,
     like_scores,
-    max_marginals_loop,
     save_inputs_and_statistics,
     tangents_backward,
     without_statistics,

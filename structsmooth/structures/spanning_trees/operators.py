@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structsmooth.structures.operators import cpu_loop, max_marginals_loop
+from structsmooth.structures.max_marginals import max_marginals_loop
+from structsmooth.structures.operators import cpu_loop
 
 
 def _inputs(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool, *_: Any) -> tuple[Any, ...]:
