@@ -335,11 +335,7 @@ class Alignment(DynamicProgram):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Outputs as int64, with 0 at padding."""
-        checks.require_outputs(y, "[B, T, U]", "scores", self.scores)
-        y = torch.where(self.mask, y, 0).to(torch.int64)
-        if self.validate_args:
-            checks.require_labels(y, len(self.moves) + 2)
-        return y
+        return checks.checked_classes(self, y, "[B, T, U]", len(self.moves) + 2, self.mask)
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Outputs, and the number M + 2 of the classes of a cell: not on the path, entered by a move, the first."""

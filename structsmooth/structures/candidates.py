@@ -120,10 +120,7 @@ class Candidates(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Indices as int64."""
-        checks.require_outputs(y, "[B]", "scores", self.scores)
-        if self.validate_args:
-            checks.require_labels(y, self.scores.shape[1])
-        return y.to(torch.int64)
+        return checks.checked_classes(self, y, "[B]", self.scores.shape[1])
 
 
 class BoxCandidates(Candidates):

@@ -189,6 +189,20 @@ def require_labels(y: Tensor, states: int) -> None:
         raise ValueError(f"y must hold labels from 0 to {states - 1}, got {int(y.min())} to {int(y.max())}{ignored}")
 
 
+def checked_classes(structure: Any, y: Any, dimensions: str, states: int, mask: Tensor | None = None) -> Tensor:
+    """Labels as int64, with 0 where a mask is false.
+
+    Raises ``TypeError`` or ``ValueError`` unless they are shaped as the first dimensions of the first potential and, if
+    the structure checks values, from 0 to ``states`` - 1.
+    """
+    name = structure.potential_names[0]
+    require_outputs(y, dimensions, name, getattr(structure, name))
+    labels: Tensor = (y if mask is None else torch.where(mask, y, 0)).to(torch.int64)
+    if structure.validate_args:
+        require_labels(labels, states)
+    return labels
+
+
 def require_below_infinity(name: str, scores: Tensor, *, shared: bool = False) -> None:
     """Raise ``NonFiniteScoresError`` for NaN or +inf among scores [B, ...], or of any shape if examples share them."""
     if not is_below_infinity(scores):

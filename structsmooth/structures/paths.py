@@ -118,10 +118,7 @@ class Paths(DynamicProgram):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64."""
-        checks.require_outputs(y, "[B, E]", "weights", self.weights)
-        if self.validate_args:
-            checks.require_labels(y, 2)
-        return y.to(torch.int64)
+        return checks.checked_classes(self, y, "[B, E]", 2)
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """Whether each edge is on the path, 0 or 1, as one of two classes."""

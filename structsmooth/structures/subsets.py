@@ -90,10 +90,8 @@ class Subset(DynamicProgram):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
-        checks.require_outputs(y, "[B, N]", "unary", self.unary)
-        y = torch.where(self.mask, y, 0).to(torch.int64)
+        y = checks.checked_classes(self, y, "[B, N]", 2, self.mask)
         if self.validate_args:
-            checks.require_labels(y, 2)
             taken = y.sum(1)
             if bool(((taken < self.bounds[0]) | (taken > self.bounds[1])).any()):
                 raise ValueError(f"y must take from {self.bounds[0]} to {self.bounds[1]} items, got {taken.tolist()}")

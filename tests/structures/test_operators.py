@@ -26,6 +26,7 @@ from structsmooth.structures.factor_graph import operators as factor_graph
 from structsmooth.structures.factor_graph import relaxed_operators as relaxed
 from structsmooth.structures.graph_cut import operators as graph_cut
 from structsmooth.structures.matching import operators as matching
+from structsmooth.structures.operators import OPERATORS
 from structsmooth.structures.programs import operators as programs
 from structsmooth.structures.segments import segmentations
 from structsmooth.structures.subwindows import operators as subwindows
@@ -70,7 +71,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     cases |= {
         "graph_cut top_k": (graph_cut.top_k, (*inputs, 3)),
         "graph_cut max_marginals": (graph_cut.max_marginals, inputs),
-        "graph_cut max_marginals_gradient": (graph_cut.max_marginals_gradient, constants),
+        "graph_cut max_marginals_gradient": (OPERATORS["graph_cut_max_marginals_gradient"], constants),
     }
     weights, sizes = random_matchings([(3, 4), (3, 3)])
     constants = weights.clone(), sizes, torch.ones(2, 3, 4)
@@ -78,7 +79,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     cases |= {
         "matching top_k": (matching.top_k, (*inputs, 3)),
         "matching max_marginals": (matching.max_marginals, inputs),
-        "matching max_marginals_gradient": (matching.max_marginals_gradient, constants),
+        "matching max_marginals_gradient": (OPERATORS["matching_max_marginals_gradient"], constants),
     }
     for name, extra in {"forests": 0, "cycles": 2}.items():
         unary, edges, pairwise, *masks = random_factor_graphs(2, 4, extra, 2)
@@ -103,8 +104,8 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "program tangents": (programs.tangents, (theta.detach(), directions, which, program.handle)),
         "program max_marginals": (programs.max_marginals, (theta, which, program.handle)),
         "program max_marginals_gradient": (
-            programs.max_marginals_gradient,
-            (theta.detach(), directions, which, program.handle),
+            OPERATORS["program_max_marginals_gradient"],
+            (theta.detach(), which, program.handle, directions),
         ),
         "program sample": (programs.sample, (theta.detach(), which, program.handle, uniform)),
     }

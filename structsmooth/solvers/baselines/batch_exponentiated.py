@@ -36,8 +36,8 @@ class GibbsPoint:
     @classmethod
     def uniform(cls, problem: LinearProblem) -> "GibbsPoint":
         """The uniform distributions."""
-        gradient, cost, log_outputs = uniform(problem)
-        return cls(torch.zeros_like(gradient), 0.0, gradient, cost, log_outputs)
+        point, log_outputs = uniform(problem)
+        return cls(torch.zeros_like(point.gradient), 0.0, point.gradient, point.cost, log_outputs)
 
     @classmethod
     def of(cls, problem: LinearProblem, log_weights: Tensor, beta: float) -> "GibbsPoint":

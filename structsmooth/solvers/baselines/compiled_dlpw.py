@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from structsmooth.compiled.jit import compiled, entry_point, uncounted
+from structsmooth.compiled.jit import entry_point, uncounted
 from structsmooth.solvers.soft_bcfw.compiled import add_pair, node_scores, part, part_scores, workspaces
+from structsmooth.structures.factor_graph.compiled import exponentials_of, ports_of, star
 
 # Arguments are those of solvers/soft_bcfw/compiled.py, where delta [links, 2, S] takes the place of the multipliers.
 
@@ -32,52 +33,6 @@ def _choose(values, tau):
         total += values[k]
     for k in range(values.shape[0]):
         values[k] /= total
-
-
-@uncounted
-def _message(table, side, delta, other, tau, out):
-    """What is left of an edge, maximized (or soft-maximized) over the states of its other end."""
-    for s in range(out.shape[0]):
-        best, total = -np.inf, 0.0
-        for r in range(out.shape[0]):
-            best = max(best, (table[r, s] if side else table[s, r]) - delta[other, r])
-        if tau > 0.0:
-            for r in range(out.shape[0]):
-                total += np.exp(((table[r, s] if side else table[s, r]) - delta[other, r] - best) / tau)
-            best += tau * np.log(total)
-        out[s] = best
-
-
-@uncounted
-def _star(begin, end, ports, scores, tables, delta, k0, tau, messages):
-    """The best messages of the edges of a node, all else fixed: shares of what they and the node have are equal."""
-    for p in range(begin, end):
-        c, side = ports[p] // 2, ports[p] % 2
-        _message(tables[c], side, delta[k0 + c], 1 - side, tau, messages[p - begin])
-        for s in range(scores.shape[0]):
-            scores[s] += messages[p - begin, s]
-    for s in range(scores.shape[0]):
-        scores[s] /= 1 + end - begin  # the scores of the node with the new messages
-        for p in range(begin, end):
-            delta[k0 + ports[p] // 2, ports[p] % 2, s] = messages[p - begin, s] - scores[s]
-
-
-@compiled
-def _ports(edges, size):
-    """The edges of each node of an example, from offsets[v] to offsets[v + 1]: 2c or 2c + 1 for its end of edge c."""
-    offsets = np.zeros(size + 1, np.int64)
-    for c in range(edges.shape[0]):
-        for side in range(2):
-            offsets[edges[c, side] + 1] += 1
-    for v in range(size):
-        offsets[v + 1] += offsets[v]
-    ports, position = np.empty(2 * edges.shape[0], np.int64), offsets[:size].copy()
-    for c in range(edges.shape[0]):
-        for side in range(2):
-            v = edges[c, side]
-            ports[position[v]] = 2 * c + side
-            position[v] += 1
-    return offsets, ports
 
 
 @uncounted
@@ -128,21 +83,26 @@ def visit_examples(order, done, node_data, edge_data, weights, point, settings, 
     chosen, (_, parts) = np.empty(states * states), workspaces(states, pair.shape[2])
     for t, m in enumerate(order):
         (i0, k0, c0), (i1, k1, _) = places[m], places[m + 1]
-        starts, ports = _ports(edges[c0 : c0 + k1 - k0], i1 - i0)
-        tables, scores = np.empty((k1 - k0, states, states)), np.empty((i1 - i0, states))
-        messages = np.empty((i1 - i0, states))
-        for c in range(k1 - k0):
+        count, real = k1 - k0, np.ones(k1 - k0, np.bool_)
+        offsets, ports = ports_of(edges[c0 : c0 + count], real, i1 - i0)
+        tables, scores = np.empty((count, states, states)), np.empty((i1 - i0, states))
+        messages, total, warm = np.empty((ports.shape[0], states)), np.empty(states), count if tau > 0.0 else 0
+        exponentials = np.empty((2, warm, states, states)), np.empty((2, warm, states))
+        for c in range(count):
             _edge_potentials(c0 + c, edges, f, pair, form[0], parts, tables[c])
+        if tau > 0.0:
+            exponentials_of(tables, real, tau, *exponentials)
         for i in range(i0, i1):
             node_scores(i, nodes, reals, x, unary, zeros, scores[i - i0 : i - i0 + 1])
-            around = starts[i - i0], starts[i - i0 + 1]
-            _star(*around, ports, scores[i - i0], tables, delta, k0, tau, messages)
+            node_ports = ports[offsets[i - i0] : offsets[i - i0 + 1]]
+            star(scores[i - i0], tables, exponentials, node_ports, tau, delta[k0:k1], messages, total)
+            scores[i - i0] = total / (1 + node_ports.shape[0])  # the scores of the node with the new messages
         step = eta / (1.0 + lam * eta * (done + t))
         amount = min(1.0, step * lam * n)
         unary *= 1.0 - step * lam
         pair *= 1.0 - step * lam
         for i in range(i0, i1):
             _node_step(i, scores[i - i0], nodes, x, unary, mu, tau, step, amount)
-        for c in range(k1 - k0):
+        for c in range(count):
             place = (c0 + c, k0 + c, i0)
             _edge_step(*place, tables[c], nodes, edges, f, pair, edge_mu, delta, tau, step, amount, form, chosen)

@@ -1,16 +1,15 @@
 """Solvers that work on the dual of a linear problem of hinges."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.partition import PartitionedProblem
 from structsmooth.smoothing import Entropy, Max
 from structsmooth.solvers.base import Solver
+from structsmooth.solvers.lower_bound import DualPoint
 from structsmooth.solvers.state import S
 
 
@@ -27,19 +26,11 @@ class DualSolver(Solver[S]):
         return checked_hinges(type(self).__name__, problem, lam)
 
 
-class Uniform(NamedTuple):
-    """The point of the dual at which the outputs of every example have equal probabilities."""
-
-    gradient: Tensor  # (1/n) Σ B_iᵀ(m_i − ν(y_i)), [dim]
-    cost: float  # (1/n) Σ ⟨ℓ_i, m_i⟩
-    log_outputs: float  # mean of log |Y_i|
-
-
-def uniform(problem: LinearProblem) -> Uniform:
-    """The uniform distributions, by one pass of the exp oracle."""
+def uniform(problem: LinearProblem) -> tuple[DualPoint, float]:
+    """The point of the dual with uniform distributions, and the mean of log |Y_i|, by one pass of the exp oracle."""
     full = problem.full_pass(torch.zeros_like(problem.start()), Entropy(_HOT))
     assert full.expected_cost is not None
-    return Uniform(full.gradient, full.expected_cost, full.smoothed_loss / _HOT)
+    return DualPoint(full.gradient, full.expected_cost), full.smoothed_loss / _HOT
 
 
 def checked_hinges(user: str, problem: Problem, lam: float) -> LinearProblem:

@@ -82,9 +82,9 @@ class ExcessiveGap(DualSolver[ExcessiveGapState]):
         linear = self.linear(problem, lam)
         if start is not None:
             raise TypeError(f"start must be None, got {type(start).__name__}: runs start from the uniform distribution")
-        gradient, cost, log_outputs = uniform(linear)
-        lipschitz = self.lipschitz or float(gradient @ gradient) / lam or 1.0
-        point, weights = DualPoint(gradient, cost), linear.within_bounds(gradient / -lam)
+        point, log_outputs = uniform(linear)
+        lipschitz = self.lipschitz or float(point.gradient @ point.gradient) / lam or 1.0
+        weights = linear.within_bounds(point.gradient / -lam)
         state = ExcessiveGapState(weights, point=point, gibbs=point, log_outputs=log_outputs)
         while True:
             first = self._after(linear, lam, state, state.weights, lipschitz, lipschitz, 1.0)

@@ -111,59 +111,6 @@ class DualModels:
         return 0.0
 
 
-class SmoothedModel:
-    """F_η(·; w_{k-1}), up to a constant, as a problem for convex solvers.
-
-    Attributes:
-        linear: the problem with linearized scores.
-        problem: the same in coordinates where the proximal term is part of the regularizer.
-        lam: of that regularizer, λ + 1/η.
-        start: w_{k-1} there.
-    """
-
-    def __init__(self, linear: Problem, lam: float, step_size: float, center: Tensor) -> None:
-        self.linear, self.lam = linear, lam + 1 / step_size
-        self.problem = ShiftedProblem.proximal(linear, lam, 1 / step_size, center)
-        self.start = center - self.problem.origin
-
-    def minimize(
-        self,
-        solver: SmoothedSolver[Any],
-        lipschitz: float,
-        first: FullPass,
-        rng: np.random.Generator,
-        passes: int,
-        tolerance: float | None,
-    ) -> tuple[Tensor, int]:
-        """Weights near the minimum, and the passes that they took.
-
-        Args:
-            solver: of the model, without its step size.
-            lipschitz: of the gradient of the smoothed model, without its regularizer.
-            first: the full pass at w_{k-1} that the solver begins with.
-            rng: of the order of examples.
-            passes: limit on passes.
-            tolerance: stop when the smoothed model is within it of its minimum.
-        """
-        state = solver.begin(self.problem, self.lam, self.start, 1 / (lipschitz + self.lam))
-        state.memo = PassMemo(self.problem.moved(first))
-        made = 0
-        while made < passes:
-            state = solver.advance(self.problem, self.lam, state, rng, budget=1)
-            made += 1
-            if tolerance is not None and self.accurate(state.reached, first.smoother, tolerance):
-                break
-        return self.problem.origin + state.reached, made
-
-    def accurate(self, weights: Tensor, smoother: Smoother, tolerance: float) -> bool:
-        """Whether the gradient is so small that the smoothed model is within the tolerance of its minimum.
-
-        For a model that is strongly convex with a = λ + 1/η: ‖∇‖² ≤ 2aε.
-        """
-        gradient = self.problem.full_pass(weights, smoother).gradient + self.lam * weights
-        return float(gradient.square().sum()) <= 2 * self.lam * tolerance
-
-
 @dataclass(frozen=True)
 class SmoothedModels:
     """By SVRG or Casimir-SVRG, from w_{k-1}, on models that are smoothed.
@@ -202,12 +149,21 @@ class SmoothedModels:
     ) -> Candidate:
         """Line 3 likewise, until the gradient of the smoothed model is small enough, if there is a tolerance."""
         first = state.memo.full_pass(problem, state.weights, self.smoother(state.iteration))
-        level = self.level(state.iteration)
+        level, convexity = self.level(state.iteration), lam + 1 / state.step_size
         state.mu = self.first_mu / level
-        model = SmoothedModel(problem.linearize(state.weights), lam, state.step_size, state.weights)
-        weights, made = model.minimize(self.solver(state.mu), level * state.lipschitz, first, rng, *limits)
-        state.passes += made
-        return Candidate(weights, model.linear)
+        model, solver = _model(problem, lam, state), self.solver(state.mu)
+        start = state.weights - model.origin
+        inner = solver.begin(model, convexity, start, 1 / (level * state.lipschitz + convexity))
+        inner.memo = PassMemo(model.moved(first))
+        for _ in range(limits.passes):
+            inner = solver.advance(model, convexity, inner, rng, budget=1)
+            state.passes += 1
+            if limits.tolerance is not None:
+                # The model is strongly convex: within ε of its minimum if ‖∇‖² ≤ 2(λ + 1/η)ε.
+                gradient = model.full_pass(inner.reached, first.smoother).gradient + convexity * inner.reached
+                if float(gradient.square().sum()) <= 2 * convexity * limits.tolerance:
+                    break
+        return Candidate(model.origin + inner.reached, model.problem)
 
     def metrics(self, state: ProxLinearState) -> dict[str, float]:
         """The level of smoothing, for the history."""
@@ -216,11 +172,17 @@ class SmoothedModels:
     def first_lipschitz(self, problem: Problem, lam: float, state: ProxLinearState, seed: int) -> float:
         """L_0, on a few examples: linearized scores take long, and iterations double L_0 where it is too small."""
         few = problem.subset(torch.from_numpy(np.random.default_rng(seed).permutation(problem.n)[:_SAMPLE]))
-        model = SmoothedModel(few.linearize(state.weights), lam, state.step_size, state.weights)
-        tried = self.solver(state.mu).try_step_sizes(model.problem, model.lam, model.start, seed)
+        model = _model(few, lam, state)
+        start, convexity = state.weights - model.origin, lam + 1 / state.step_size
+        tried = self.solver(state.mu).try_step_sizes(model, convexity, start, seed)
         problem.oracle_calls += few.oracle_calls
         # The best: steps that are too long get shorter late here, once the model does not decrease at all.
         return 1 / min(tried, key=lambda step_size: tried[step_size])
+
+
+def _model(problem: Problem, lam: float, state: ProxLinearState) -> ShiftedProblem:
+    """F_η(·; w_{k-1}) less its quadratic terms, in coordinates where these are ((λ + 1/η)/2)‖v‖² and a constant."""
+    return ShiftedProblem.proximal(problem.linearize(state.weights), lam, 1 / state.step_size, state.weights)
 
 
 def objective(full: FullPass, lam: float) -> float:

@@ -255,7 +255,7 @@ class LinearChain(Structure):
 
     def _compact(self, y: Tensor) -> Tensor:
         """Labels [B, T] as int64, without holes."""
-        self._check_outputs(y)
+        checks.require_outputs(y, "[B, T]", "unary", self.unary)
         return y.to(torch.int64) if self._order is None else torch.where(self.mask, y, 0).long().gather(1, self._order)
 
     def _spread(self, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,12 +273,4 @@ class LinearChain(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
-        self._check_outputs(y)
-        y = torch.where(self.mask, y, 0).to(torch.int64)
-        if self.validate_args:
-            checks.require_labels(y, self.unary.shape[-1])
-        return y
-
-    def _check_outputs(self, y: Tensor) -> None:
-        """Raise unless labels are integers [B, T]; their values are not checked."""
-        checks.require_outputs(y, "[B, T]", "unary", self.unary)
+        return checks.checked_classes(self, y, "[B, T]", self.unary.shape[-1], self.mask)

@@ -114,11 +114,7 @@ class Accepted(DynamicProgram):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
-        checks.require_outputs(y, "[B, T]", "unary", self.unary)
-        y = torch.where(self.mask, y, 0).to(torch.int64)
-        if self.validate_args:
-            checks.require_labels(y, self.unary.shape[2])
-        return y
+        return checks.checked_classes(self, y, "[B, T]", self.unary.shape[2], self.mask)
 
     def derivation(self, y: Tensor) -> Tensor:
         """The arcs that read ``y``, pairs of labels and the final state; the last score where there is no such arc."""

@@ -171,10 +171,7 @@ class DeformableTree(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Positions as int64."""
-        checks.require_outputs(y, "[B, N]", "unary", self.unary)
-        if self.validate_args:
-            checks.require_labels(y, self.unary.shape[2] * self.unary.shape[3])
-        return y.to(torch.int64)
+        return checks.checked_classes(self, y, "[B, N]", self.unary.shape[2] * self.unary.shape[3])
 
     def _displacements(self, y: Tensor) -> Tensor:
         """dx, dx², dy and dy² of each node, zeros at roots, for placements [..., N]: float64 [..., N, 4]."""

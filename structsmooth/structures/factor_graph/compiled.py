@@ -54,7 +54,7 @@ _LEAST_SUM = 1e-200
 
 
 @compiled
-def _exponentials(pairwise, edge_mask, tau, kernels, tops):
+def exponentials_of(pairwise, edge_mask, tau, kernels, tops):
     """Of the tables of one example at a temperature, over the largest entry of each state of an end, from both sides.
 
     ``kernels`` are [2, E, S, S]: entry [side, e, t, s] is for state s of the end of that side, and t of the other. The
@@ -103,7 +103,7 @@ def _soft_maxima(table, first, kernel, tops, deltas, tau, out):
 
 
 @compiled
-def _star(unary, pairwise, exponentials, ports, tau, deltas, messages, total):
+def star(unary, pairwise, exponentials, ports, tau, deltas, messages, total):
     """Exact minimization over all messages to one node; ``ports`` are 2e or 2e + 1 for its end of each edge e."""
     (kernels, tops), states = exponentials, unary.shape[0]
     total[:] = unary
@@ -124,7 +124,7 @@ def _star(unary, pairwise, exponentials, ports, tau, deltas, messages, total):
 
 
 @compiled
-def _ports(edges, edge_mask, size):
+def ports_of(edges, edge_mask, size):
     """The edges of each node, from offsets[v] to offsets[v + 1]: 2e or 2e + 1 for its end of edge e."""
     offsets = np.zeros(size + 1, np.int64)
     for e in range(edges.shape[0]):
@@ -150,15 +150,15 @@ def batch_sweeps(unary, pairwise, edges, edge_mask, order, nodes, tau, deltas, c
     warm = pairwise.shape[1] if np.any(tau[begin:end] > 0.0) else 0
     total, exponentials = np.empty(states), (np.empty((2, warm, states, states)), np.empty((2, warm, states)))
     for b in range(begin, end):
-        offsets, ports = _ports(edges[b], edge_mask[b], unary.shape[1])
+        offsets, ports = ports_of(edges[b], edge_mask[b], unary.shape[1])
         messages = np.empty((ports.shape[0], states))
         if tau[b] > 0.0:
-            _exponentials(pairwise[b], edge_mask[b], tau[b], *exponentials)
+            exponentials_of(pairwise[b], edge_mask[b], tau[b], *exponentials)
         for _ in range(count):
             for i in range(nodes[b]):
                 v = order[b, i]
                 node_ports = ports[offsets[v] : offsets[v + 1]]
-                _star(unary[b, v], pairwise[b], exponentials, node_ports, tau[b], deltas[b], messages, total)
+                star(unary[b, v], pairwise[b], exponentials, node_ports, tau[b], deltas[b], messages, total)
 
 
 @entry_point
@@ -167,7 +167,7 @@ def batch_improvements(unary, pairwise, edges, edge_mask, order, nodes, y, sweep
     states = unary.shape[2]
     total = np.empty(states)
     for b in range(begin, end):
-        offsets, ports = _ports(edges[b], edge_mask[b], unary.shape[1])
+        offsets, ports = ports_of(edges[b], edge_mask[b], unary.shape[1])
         for _ in range(sweeps):
             changed = False
             for i in range(nodes[b]):

@@ -236,11 +236,7 @@ class FactorGraph(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
-        checks.require_outputs(y, "[B, N]", "unary", self.unary)
-        y = torch.where(self.node_mask, y, 0).to(torch.int64)
-        if self.validate_args:
-            checks.require_labels(y, self.unary.shape[-1])
-        return y
+        return checks.checked_classes(self, y, "[B, N]", self.unary.shape[-1], self.node_mask)
 
     def _rows(self) -> tuple[str, ...]:
         shared = {"edges": self.edges.dim() == 2, "pairwise": forms.is_shared(self.pairwise, self.edge_mask)}

@@ -31,24 +31,6 @@ def solve(problem: RelaxationDual) -> tuple[Marginals, Tensor]:
     return Marginals(node, edge), deltas
 
 
-def vertex(unary: Any, pairwise: Any, edges: Any) -> tuple[Any, Any, float]:
-    """An optimal vertex of the local polytope of one graph: its nodes [N, S] and edges [E, S, S]; and a bound of all.
-
-    The bound is that of the messages, so that it holds whatever tolerances the program was solved to.
-
-    Potentials of −inf are forbidden.
-
-    Raises:
-        ImportError: scipy is not installed.
-    """
-    scores = unary.ravel(), pairwise.ravel()
-    nodes, pairs, messages = _solve_one(unary, pairwise, edges, np.concatenate(scores) > -np.inf)
-    node = unary.copy()
-    np.add.at(node, edges, messages)
-    edge = pairwise - messages[:, 0, :, None] - messages[:, 1, None, :]
-    return nodes, pairs, float(node.max(1).sum() + edge.max((1, 2)).sum())
-
-
 def _solve_one(unary: Any, pairwise: Any, pairs: Any, free: Any) -> tuple[Any, Any, Any]:
     """Variables are μ_i(s), then μ_e(s, t); rows say that nodes sum to 1, then that edges agree with both ends.
 

@@ -8,7 +8,6 @@ Messages δ are [B, E, 2, S]: what edge e gives to its ends a and b, and takes f
 with max replaced by τ log Σ exp(·/τ) at a temperature τ > 0 (Sontag et al. 2011; Meshi et al. 2012).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -157,7 +156,7 @@ class RelaxationDual:
         if self.search is not None:
             return self.search(self, y)
         if y.device.type == "cpu":
-            return self._compiled_improvements(y, sweeps)
+            return self._compiled("batch_improvements", y, sweeps)
         a, b = self.ends.unbind(-1)
         states = self.unary.shape[-1]
         for _ in range(sweeps):
@@ -179,7 +178,7 @@ class RelaxationDual:
         makes all its shares equal: δ_ei = M_e − (θ_i + Σ M_e)/(1 + d) (Meshi et al. 2010). Nodes go by their colors.
         """
         if deltas.device.type == "cpu":
-            return self._compiled_sweeps(deltas, tau, count)
+            return self._compiled("batch_sweeps", deltas, count, tau.numpy())
         for _ in range(count):
             for chosen in self.independent_sets:
                 deltas = self.star(deltas, tau, chosen)
@@ -198,24 +197,14 @@ class RelaxationDual:
         moved = chosen.gather(1, ends.flatten(1)).view(*ends.shape, 1) & self.layout.edge_mask[:, :, None, None]
         return torch.where(moved, message - share, deltas)
 
-    def _compiled_sweeps(self, deltas: Tensor, tau: Tensor, count: int) -> Tensor:
+    def _compiled(self, loop: str, values: Tensor, sweeps: int, *settings: Any) -> Tensor:
+        """What sweeps of a compiled loop make of messages or labels."""
         from structsmooth.structures.factor_graph import compiled  # numba loads with the first sweep
 
-        deltas = deltas.contiguous().clone()
-        arrays = (*self._arrays, tau.numpy(), deltas.numpy(), count)
-        self._over_batch(lambda *bounds: compiled.batch_sweeps(*arrays, *bounds), count)
-        return deltas
-
-    def _compiled_improvements(self, y: Tensor, sweeps: int) -> Tensor:
-        from structsmooth.structures.factor_graph import compiled
-
-        y = y.contiguous().clone()
-        arrays = (*self._arrays, y.numpy(), sweeps)
-        self._over_batch(lambda *bounds: compiled.batch_improvements(*arrays, *bounds), sweeps)
-        return y
-
-    def _over_batch(self, run: Callable[..., None], sweeps: int) -> None:
-        over_batch(run, len(self.unary), 2 * self.pairwise.numel() * sweeps)
+        values, run = values.contiguous().clone(), getattr(compiled, loop)
+        arrays = (*self._arrays, *settings, values.numpy(), sweeps)
+        over_batch(lambda *bounds: run(*arrays, *bounds), len(self.unary), 2 * self.pairwise.numel() * sweeps)
+        return values
 
     @cached_property
     def _arrays(self) -> tuple[Any, ...]:

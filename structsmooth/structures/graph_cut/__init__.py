@@ -121,10 +121,7 @@ class BinaryGraph(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64."""
-        checks.require_outputs(y, "[B, N]", "unary", self.unary)
-        if self.validate_args:
-            checks.require_labels(y, 2)
-        return y.to(torch.int64)
+        return checks.checked_classes(self, y, "[B, N]", 2)
 
 
 def _check_edges(edges: Tensor, nodes: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.max_marginals import max_marginals_loop
 from structsmooth.structures.operators import cpu_loop, no_outputs
 
 
@@ -54,25 +55,8 @@ def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tenso
     return no_outputs(unary, k, unary.shape[1])
 
 
-@cpu_loop(
-    "graph_cut_max_marginals_gradient", "graph_cut.compiled:batch_max_marginals_gradient", _flows, inputs=_checked
-)
-def max_marginals_gradient(unary: Tensor, pairwise: Tensor, edges: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of ⟨grad, max-marginals⟩; the cuts are computed again, since storing their labels takes much memory."""
-    return unary.new_zeros(unary.shape), pairwise.new_zeros(pairwise.shape)
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-    gradients: tuple[Tensor, ...] = max_marginals_gradient(*ctx.saved_tensors, grad)
-    return gradients
-
-
-@cpu_loop(
-    "graph_cut_max_marginals",
-    "graph_cut.compiled:batch_max_marginals",
-    _flows,
-    _max_marginals_backward,
-    inputs=_checked,
+@max_marginals_loop(
+    "graph_cut_max_marginals", "graph_cut.compiled:batch_max_marginals", _flows, potentials=2, inputs=_checked
 )
 def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
     """Max-marginals [B, N, 2] (Algorithm 11)."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
+from structsmooth.structures.max_marginals import max_marginals_loop
 from structsmooth.structures.operators import cpu_loop, no_outputs
 
 
@@ -68,25 +69,7 @@ def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return no_outputs(weights, k, weights.shape[1])
 
 
-@cpu_loop(
-    "matching_max_marginals_gradient", "matching.compiled:batch_max_marginals_gradient", _operations, inputs=_checked
-)
-def max_marginals_gradient(weights: Tensor, sizes: Tensor, grad: Tensor) -> Tensor:
-    """Gradient of ⟨grad, max-marginals⟩; paths are computed again, since storing the matchings takes much memory."""
-    return weights.new_zeros(weights.shape)
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-    return (max_marginals_gradient(*ctx.saved_tensors, grad),)
-
-
-@cpu_loop(
-    "matching_max_marginals",
-    "matching.compiled:batch_max_marginals",
-    _operations,
-    _max_marginals_backward,
-    inputs=_checked,
-)
+@max_marginals_loop("matching_max_marginals", "matching.compiled:batch_max_marginals", _operations, inputs=_checked)
 def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     """Max-marginals [B, N, M] (Algorithm 12)."""
     _, rows, columns = weights.shape
@@ -119,27 +102,8 @@ def flow_top_k(scores: Tensor, rows: Tensor, columns: Tensor, k: int) -> tuple[T
     return no_outputs(scores, k, rows.shape[1] * columns.shape[1])
 
 
-@cpu_loop(
-    "matching_flow_max_marginals_gradient",
-    "matching.compiled_flow:batch_max_marginals_gradient",
-    _paths,
-    inputs=_checked_flow,
-)
-def flow_max_marginals_gradient(scores: Tensor, rows: Tensor, columns: Tensor, grad: Tensor) -> Tensor:
-    """Gradient of ⟨grad, max-marginals⟩; paths are computed again."""
-    return scores.new_zeros(scores.shape)
-
-
-def _flow_max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-    return (flow_max_marginals_gradient(*ctx.saved_tensors, grad),)
-
-
-@cpu_loop(
-    "matching_flow_max_marginals",
-    "matching.compiled_flow:batch_max_marginals",
-    _paths,
-    _flow_max_marginals_backward,
-    inputs=_checked_flow,
+@max_marginals_loop(
+    "matching_flow_max_marginals", "matching.compiled_flow:batch_max_marginals", _paths, inputs=_checked_flow
 )
 def flow_max_marginals(scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Best scores [B, N, M] with each pair."""

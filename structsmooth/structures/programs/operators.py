@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from structsmooth.structures.max_marginals import max_marginals_loop
 from structsmooth.structures.operators import (
     cpu_loop,
     exp_oracle_backward,
@@ -117,24 +118,11 @@ def tangents(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int
     return like_scores(scores)
 
 
-@cpu_loop(
-    "program_max_marginals_gradient",
-    "programs.compiled:batch_max_marginals_gradient",
-    _passes(6),
-    inputs=lambda scores, weights, root_index, handle: (*rooted(scores, root_index, handle), weights),
-)
-def max_marginals_gradient(scores: Tensor, weights: Tensor, root_index: Tensor, handle: int) -> Tensor:
-    """Gradient [B, P] of the sum of max-marginals weighted by [B, P], without those of -inf."""
-    return like_scores(scores)
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-    scores, root_index = ctx.saved_tensors
-    return (max_marginals_gradient(scores, grad, root_index, *ctx.constants),)
-
-
-@cpu_loop(
-    "program_max_marginals", "programs.compiled:batch_max_marginals", _passes(4), _max_marginals_backward, inputs=rooted
+@max_marginals_loop(
+    "program_max_marginals",
+    "programs.compiled:batch_max_marginals",
+    lambda scores, _, handle, *grad: (6 if grad else 4) * len(scores) * program_of(handle).edges,
+    inputs=lambda scores, root_index, handle, *grad: (*rooted(scores, root_index, handle), *grad),
 )
 def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""

@@ -264,3 +264,6 @@ def batch_max_marginals(scores, words, lengths, labels, single_root, weights, ou
                     for v in range(n):
                         out[b, _part(words, labels, v, y[v])] += weights[b, i]
             allowed[m] = True
+
+
+batch_max_marginals_gradient = batch_max_marginals

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.structures.max_marginals import max_marginals_loop
 from structsmooth.structures.operators import cpu_loop
 
 
@@ -35,29 +36,11 @@ def _searches(scores: Tensor, *_: Any) -> int:
     return 10 * scores.shape[1] * scores.numel()
 
 
-@cpu_loop(
-    "spanning_tree_max_marginals_gradient",
-    "spanning_trees.compiled:batch_max_marginals",
-    _searches,
-    inputs=lambda *arguments: (*_inputs(*arguments), arguments[-1]),
-)
-def max_marginals_gradient(
-    scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool, weights: Tensor
-) -> Tensor:
-    """Gradient [B, P] of the sum of max-marginals weighted by [B, P], without those of -inf."""
-    return scores.new_zeros(scores.shape)
-
-
-def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-    return (max_marginals_gradient(*ctx.saved_tensors, *ctx.constants, grad),)
-
-
-@cpu_loop(
+@max_marginals_loop(
     "spanning_tree_max_marginals",
     "spanning_trees.compiled:batch_max_marginals",
     _searches,
-    _max_marginals_backward,
-    inputs=lambda scores, *sizes: (*_inputs(scores, *sizes), scores.new_empty(0, 0)),
+    inputs=lambda scores, *others: (*_inputs(scores, *others), *(others[4:] or [scores.new_empty(0, 0)])),
 )
 def max_marginals(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool) -> Tensor:
     """Max-marginals [B, P]: the best tree with each arc, for each of them."""

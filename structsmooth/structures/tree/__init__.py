@@ -168,11 +168,7 @@ class Tree(Structure):
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
-        checks.require_outputs(y, "[B, N]", "unary", self.unary)
-        y = torch.where(self.mask, y, 0).to(torch.int64)
-        if self.validate_args:
-            checks.require_labels(y, self.unary.shape[-1])
-        return y
+        return checks.checked_classes(self, y, "[B, N]", self.unary.shape[-1], self.mask)
 
 
 def check_parents(parents: Tensor, mask: Tensor) -> None:

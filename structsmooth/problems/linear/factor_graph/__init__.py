@@ -16,6 +16,8 @@ from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.checks import require_count
 from structsmooth.structures.factor_graph import FactorGraph
 from structsmooth.structures.factor_graph.elimination import MOST_OUTPUTS
+from structsmooth.structures.factor_graph.layout import Layout
+from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual
 
 compiled_scores = LazyModule("structsmooth.problems.linear.factor_graph.compiled_scores")
 compiled = LazyModule("structsmooth.structures.factor_graph.compiled")
@@ -235,10 +237,11 @@ def respond_by_program(unary: Tensor, edges: Tensor, pairwise: Tensor) -> tuple[
     """
     from structsmooth.structures.factor_graph import linear_program  # scipy is optional
 
-    found = linear_program.vertex(unary.detach().numpy(), pairwise.detach().numpy(), edges.numpy())
-    nodes, pairs = map(torch.from_numpy, found[:2])
-    value = (unary * nodes).sum() + (pairwise * pairs).sum()
-    return value, value.clamp_min(found[2]), (nodes.to(unary), pairs.to(pairwise))
+    masks = (torch.ones(1, len(rows), dtype=torch.bool) for rows in (unary, edges))
+    problem = RelaxationDual(unary.detach()[None], pairwise.detach()[None], Layout(edges[None], *masks))
+    marginals, deltas = linear_program.solve(problem)
+    value, bound = problem.value(marginals)[0], problem.dual(deltas)[0]  # a bound whatever the tolerances of HiGHS
+    return value, torch.maximum(bound, value), (marginals.node[0], marginals.edge[0])
 
 
 def _graph(unary: Tensor, edges: Tensor, pairwise: Tensor) -> FactorGraph:

@@ -4,13 +4,12 @@ from structsmooth.compiled.jit import entry_point
 
 
 @entry_point
-def add_potentials(weights, features, places, block, first, node, edge):
+def add_potentials(weights, node_data, edge_data, block, first, node, edge):
     """Add the scores of the nodes [N, S] and edges [E, S, S] of an example; states before ``first`` have no weights."""
-    unary, pairwise = weights
-    rows, types, x, edge_types, f = features
-    begin, edges_begin = places[block]
+    (unary, pairwise), (nodes, _, x), (edges, _, f, places) = weights, node_data, edge_data
+    begin, _, edges_begin = places[block]
     for v in range(node.shape[0]):
-        row, kind = rows[begin + v], types[begin + v]
+        row, kind = nodes[begin + v, 0], nodes[begin + v, 1]
         for s in range(unary.shape[1]):
             score = 0.0
             for d in range(x.shape[1]):
@@ -18,7 +17,7 @@ def add_potentials(weights, features, places, block, first, node, edge):
             node[v, first + s] += score
     weighted = unary.shape[1]
     for e in range(edge.shape[0]):
-        table = pairwise[edge_types[edges_begin + e]]
+        table = pairwise[edges[edges_begin + e, 2]]
         for p in range(pairwise.shape[2]):
             score = 0.0
             for d in range(f.shape[1]):
@@ -31,13 +30,12 @@ def add_potentials(weights, features, places, block, first, node, edge):
 
 
 @entry_point
-def add_adjoint(weights, features, places, block, first, node, edge, scale):
+def add_adjoint(weights, node_data, edge_data, block, first, node, edge, scale):
     """Add to the weights the statistics of the nodes [N, S] and edges [E, S, S] of an example, times ``scale``."""
-    unary, pairwise = weights
-    rows, types, x, edge_types, f = features
-    begin, edges_begin = places[block]
+    (unary, pairwise), (nodes, _, x), (edges, _, f, places) = weights, node_data, edge_data
+    begin, _, edges_begin = places[block]
     for v in range(node.shape[0]):
-        row, kind = rows[begin + v], types[begin + v]
+        row, kind = nodes[begin + v, 0], nodes[begin + v, 1]
         for s in range(unary.shape[1]):
             amount = scale * node[v, first + s]
             if amount != 0:
@@ -45,7 +43,7 @@ def add_adjoint(weights, features, places, block, first, node, edge, scale):
                     unary[kind, s, d] += amount * x[row, d]
     weighted = unary.shape[1]
     for e in range(edge.shape[0]):
-        table = pairwise[edge_types[edges_begin + e]]
+        table = pairwise[edges[edges_begin + e, 2]]
         for p in range(pairwise.shape[2]):
             if pairwise.shape[2] == 1:
                 amount = 0.0

@@ -67,13 +67,13 @@ class GraphScores:
         theta = w.new_zeros(nodes.stop - nodes.start, self.states)
         pairs = w.new_zeros(edges.stop - edges.start, self.states, self.states)
         outputs = (theta.numpy(), pairs.numpy())
-        compiled_scores.add_potentials(self._numpy_views(w), *self._example_arrays, block, self.first, *outputs)
+        compiled_scores.add_potentials(self._numpy_views(w), *self.arrays, block, self.first, *outputs)
         return theta, pairs
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [N, S] and [E, S, S]."""
         nodes, edges = (part.contiguous().numpy() for part in m)
-        compiled_scores.add_adjoint(self._numpy_views(w), *self._example_arrays, block, self.first, nodes, edges, scale)
+        compiled_scores.add_adjoint(self._numpy_views(w), *self.arrays, block, self.first, nodes, edges, scale)
 
     def squared_norm(self, m: Parts, block: int) -> float:
         """‖B_iᵀm‖²."""
@@ -125,20 +125,12 @@ class GraphScores:
 
     @property
     def arrays(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Numbers, norms and features of all nodes and edges, as most compiled passes take them."""
+        """Numbers, norms and features of all nodes and edges, as compiled passes take them."""
         return self._node_arrays, self._edge_arrays
 
     def _numpy_views(self, w: Tensor) -> tuple[Any, Any]:
         unary, pairwise = self.views(w.detach())
         return unary.numpy(), pairwise.numpy()
-
-    @cached_property
-    def _example_arrays(self) -> tuple[tuple[Any, ...], Any]:
-        """Numbers and features of all nodes and edges, and where those of each example begin: [n, 2]."""
-        graphs = self.graphs
-        places = torch.stack([graphs.node_offsets[:-1], graphs.edge_offsets[graphs.edge_sets]], 1)
-        features = (graphs.rows, graphs.types, self.features, graphs.edge_types, graphs.edge_features)
-        return tuple(tensor.contiguous().numpy() for tensor in features), places.numpy()
 
     @cached_property
     def _node_arrays(self) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.programs.features import PartFeatures
 from structsmooth.problems.linear.programs.parts import ProgramParts
-from structsmooth.problems.linear.programs.structure import PartScores, spanning_scores, with_choices
+from structsmooth.problems.linear.programs.structure import PartScores, SpanningScores, with_choices
 from structsmooth.problems.reductions import all_reduced, mean, mean_rows
 from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
@@ -155,7 +155,7 @@ class ProgramProblem(LinearProblem):
         """The outputs of an example, bound to scores [P] of its parts."""
         parts, choices = self.program_parts, int(self.program_parts.numbers_of_choices[block])
         if parts.spanning != "no":
-            return spanning_scores(potentials[None], int(parts.longest[block]) - choices, parts.spanning == "one root")
+            return SpanningScores(potentials[None], int(parts.longest[block]) - choices, parts.spanning == "one root")
         program, root, places = parts.program, int(parts.roots[block]), parts.scores[parts.of(block)].long()
         if choices:
             places = torch.where(places < 0, program.scores + (places < 0).cumsum(0) - 1, places)

@@ -1,8 +1,5 @@
 """The outputs of one example of a program problem, as a structure."""
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -59,62 +56,11 @@ class PartScores(DynamicProgram):
         return torch.nn.functional.pad(y, (missing, 0), value=-1) if missing > 0 else y[..., -self.length :]
 
 
-class BothOutputs(Structure):
-    """Pairs of outputs of two structures over the parts of one example: the first ones of it, and the others.
+class SpanningScores(Structure):
+    """Spanning trees of a sentence of n words and, if there are more scores [1, P] than arcs, a choice of each word.
 
-    Outputs are those of :class:`PartScores`.
-
-    Args:
-        scores: [1, P].
-        first: the first structure as a function of its scores [1, P'], and the other one of the others.
-        count: P'.
-    """
-
-    potential_names = ("scores",)
-
-    def __init__(
-        self, scores: Tensor, first: Callable[[Tensor], Structure], second: Callable[[Tensor], Structure], count: int
-    ) -> None:
-        self.scores, self.first, self.second, self.count = scores, first, second, count
-        super().__init__(validate_args=False)
-
-    def _both(self) -> tuple[Structure, Structure]:
-        return self.first(self.scores[:, : self.count]), self.second(self.scores[:, self.count :])
-
-    def score(self, y: Tensor) -> Tensor:
-        """Scores of outputs."""
-        return torch.where(y >= 0, self.scores.gather(1, y.clamp_min(0)), 0.0).sum(1)
-
-    def parts(self, y: Tensor) -> tuple[Tensor, ...]:
-        """How often outputs have each part."""
-        count = self.scores.shape[1]
-        ones = self.scores.new_ones(y.shape)
-        sums = self.scores.new_zeros(len(y), count + 1).scatter_add(1, torch.where(y >= 0, y, count), ones)
-        return (sums[:, :count],)
-
-    def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The best sums of entries of two lists."""
-        (values, y), (others, other_y) = (structure.topk(k) for structure in self._both())
-        sums, order = (values[:, :, None] + others[:, None]).flatten(1).sort(dim=1, descending=True, stable=True)
-        order = order[:, :k]
-        pairs = [y[0, order // k], torch.where(other_y >= 0, other_y + self.count, -1)[0, order % k]]
-        found = torch.cat(pairs, 2)
-        return sums[:, :k], torch.where((sums[:, :k] > -torch.inf).unsqueeze(2), found, 0)
-
-    def logsumexp(self) -> Tensor:
-        """The log-partition function: the sum of those of both structures."""
-        first, second = (structure.logsumexp() for structure in self._both())
-        return first + second
-
-    def marginals(self) -> tuple[Tensor, ...]:
-        """Probabilities of the parts of the program and of those beside it."""
-        return (torch.cat([structure.marginals()[0] for structure in self._both()], 1),)
-
-
-class ArcScores(Structure):
-    """Spanning trees of a sentence of n words, bound to scores [1, n²] of its arcs, in the order of ``arcs_of``.
-
-    Outputs are those of :class:`PartScores`.
+    The first n² scores are those of arcs, in the order of ``arcs_of``. Those of what each word chooses among follow, of
+    as many alternatives for every word. Outputs are those of :class:`PartScores`.
     """
 
     potential_names = ("scores",)
@@ -128,46 +74,48 @@ class ArcScores(Structure):
         heads = place + (place > m)
         square = self.scores.new_zeros(len(self.scores), self.words, self.words + 1)
         index = heads.expand(len(self.scores), -1, -1)
-        arcs = square.scatter(2, index, self.scores.view(-1, self.words, self.words)).transpose(1, 2)
+        scores = self.scores[:, : self.words**2].view(-1, self.words, self.words)
+        arcs = square.scatter(2, index, scores).transpose(1, 2)
         return SpanningTree(arcs[:, 1:], arcs[:, 0], single_root=self.single_root, validate_args=False)
+
+    def _choices(self) -> PartScores | None:
+        alternatives = self.scores.shape[1] // self.words - self.words
+        if not alternatives:
+            return None
+        program, scores = free_choices(self.words, alternatives), self.scores[:, self.words**2 :]
+        return PartScores(scores, program, torch.arange(scores.shape[1]), program.nodes - 1, self.words)
 
     def score(self, y: Tensor) -> Tensor:
         """Scores of outputs."""
-        place = y % self.words
-        return self._tree().score(place + (place > torch.arange(self.words)))
+        return self.scores.gather(1, y).sum(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Which arcs outputs have."""
+        """Which parts outputs have."""
         return (torch.zeros_like(self.scores).scatter(1, y, 1.0),)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
-        """The k best trees."""
+        """The k best trees, or the best sums of entries of the lists of trees and of choices."""
         values, heads = self._tree().topk(k)
-        m = torch.arange(self.words)
+        m, choices = torch.arange(self.words), self._choices()
         y = m * self.words + heads - (heads > m).long()
+        if choices is not None:
+            others, chosen = choices.topk(k)
+            values, order = (values[:, :, None] + others[:, None]).flatten(1).sort(dim=1, descending=True, stable=True)
+            values, order = values[:, :k], order[:, :k]
+            y = torch.cat([y[0, order // k], chosen[0, order % k] + self.words**2], 2)
         return values, torch.where((values > -torch.inf).unsqueeze(2), y, 0)
 
     def logsumexp(self) -> Tensor:
-        """Log-partition function."""
-        return self._tree().logsumexp()
+        """Log-partition function: the sum of those of trees and of choices."""
+        log_z, choices = self._tree().logsumexp(), self._choices()
+        return log_z if choices is None else log_z + choices.logsumexp()
 
     def marginals(self) -> tuple[Tensor, ...]:
-        """Probabilities of arcs."""
-        arcs, root = self._tree().marginals()
+        """Probabilities of arcs and of what words choose."""
+        (arcs, root), choices = self._tree().marginals(), self._choices()
         whole = torch.cat([root.unsqueeze(1), arcs], 1).transpose(1, 2)
-        return (whole[:, ~torch.eye(self.words, self.words + 1).roll(1, 1).bool()],)
-
-
-def spanning_scores(scores: Tensor, words: int, single_root: bool) -> Structure:
-    """Spanning trees, and choices of each word if there are more scores [1, P] than arcs."""
-    arcs = partial(ArcScores, words=words, single_root=single_root)
-    labels = scores.shape[1] // words - words
-    if not labels:
-        return arcs(scores)
-    program = free_choices(words, labels)
-    places = torch.arange(words * labels)
-    choices = partial(PartScores, program=program, places=places, root=program.nodes - 1, length=words)
-    return BothOutputs(scores, arcs, choices, words * words)
+        arcs = whole[:, ~torch.eye(self.words, self.words + 1).roll(1, 1).bool()]
+        return (arcs if choices is None else torch.cat([arcs, *choices.marginals()], 1),)
 
 
 @cached_program
