@@ -99,6 +99,16 @@ def test_warm_starts_between_both_kinds_of_vectors(monkeypatch: pytest.MonkeyPat
     assert result.row.gap >= 0
 
 
+@pytest.mark.parametrize(
+    "support", [torch.tensor([1, 1]), torch.tensor([0, 1 << 20]), torch.tensor([-1]), torch.tensor([[1]])]
+)
+def test_supports_of_other_problems_are_refused(support: Tensor) -> None:
+    with pytest.raises(ValueError, match="support must h"):
+        CompactChainProblem(problem(), support)
+    with pytest.raises(TypeError, match=r"support must be torch\.int64"):
+        CompactChainProblem(problem(), support.double())
+
+
 def test_small_problems_keep_dense_vectors() -> None:
     result = run_of(BCFW())[0]
     assert len(result.state.weights) == problem().dim

@@ -73,6 +73,10 @@ class CompactChainProblem(ChainProblem):
     Args:
         problem: without bounds.
         numbers: of the weights that vectors of an earlier run had; those of first and last labels if not given.
+
+    Raises:
+        TypeError: numbers that are not int64.
+        ValueError: numbers that are not different weights of the problem.
     """
 
     data: CompactData
@@ -81,6 +85,9 @@ class CompactChainProblem(ChainProblem):
         vars(self).update({name: value for name, value in vars(problem).items() if name != "dim"})
         if numbers is None:
             numbers = torch.arange(problem.dim - 2 * problem.states, problem.dim)
+        numbers = checked("support", numbers, torch.int64, -1)
+        if len(numbers.unique()) < len(numbers) or not bool(((numbers >= 0) & (numbers < problem.dim)).all()):
+            raise ValueError(f"support must hold different numbers of {problem.dim} weights: it is of another problem")
         data: dict[str, Any] = {f.name: getattr(problem.data, f.name) for f in fields(problem.data)}
         self.data = self.feature_map = CompactData(**data, support=Support(numbers, problem.dim))
 
