@@ -76,18 +76,18 @@ class CompactChainProblem(ChainProblem):
 
     Raises:
         TypeError: numbers that are not int64.
-        ValueError: numbers that are not different weights of the problem.
+        ValueError: numbers of the weights of another problem.
     """
 
     data: CompactData
 
     def __init__(self, problem: ChainProblem, numbers: Tensor | None = None) -> None:
         vars(self).update({name: value for name, value in vars(problem).items() if name != "dim"})
-        if numbers is None:
-            numbers = torch.arange(problem.dim - 2 * problem.states, problem.dim)
-        numbers = checked("support", numbers, torch.int64, -1)
-        if len(numbers.unique()) < len(numbers) or not bool(((numbers >= 0) & (numbers < problem.dim)).all()):
-            raise ValueError(f"support must hold different numbers of {problem.dim} weights: it is of another problem")
+        ends = torch.arange(problem.dim - 2 * problem.states, problem.dim)
+        numbers = ends if numbers is None else checked("support", numbers, torch.int64, -1)
+        different = numbers[numbers >= 0].unique()
+        if len(different) < len(numbers) or not torch.equal(numbers[numbers >= ends[0]], ends):
+            raise ValueError(f"support must hold numbers of {problem.dim} weights, once each: it is of another problem")
         data: dict[str, Any] = {f.name: getattr(problem.data, f.name) for f in fields(problem.data)}
         self.data = self.feature_map = CompactData(**data, support=Support(numbers, problem.dim))
 
