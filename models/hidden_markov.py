@@ -123,8 +123,9 @@ class GaussianEmissions(Emissions):
         factors, failed = (
             (covariances.sqrt(), covariances <= 0) if is_diagonal else torch.linalg.cholesky_ex(covariances)
         )
-        if bool(failed.any()) or bool(factors.isnan().any()):
-            raise ValueError("covariances must be positive, and positive definite if they are full")
+        is_symmetric = is_diagonal or torch.allclose(covariances, covariances.mT)
+        if bool(failed.any()) or bool(factors.isnan().any()) or not is_symmetric:
+            raise ValueError("covariances must be positive, and symmetric and positive definite if they are full")
         logs = factors if is_diagonal else factors.diagonal(dim1=1, dim2=2)
         self.scale.copy_(logs.log() if is_diagonal else factors.tril(-1) + logs.log().diag_embed())
 

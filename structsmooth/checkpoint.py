@@ -159,22 +159,30 @@ def _shortened(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _is_long(tensor: Tensor) -> bool:
-    return tensor.dim() == 1 and tensor.is_floating_point() and len(tensor) >= sparse_vectors.MANY
+    return tensor.dim() == 1 and tensor.is_floating_point() and sparse_vectors.MANY <= len(tensor) < _LONGEST
 
 
 def _restored(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inverse of :func:`_shortened`."""
     for name in [name.removesuffix(_SPARSE[0]) for name in tensors if name.endswith(_SPARSE[0])]:
         values, places, size = (tensors.pop(name + ending) for ending in _SPARSE)
-        inside = places.dtype == torch.int64 and bool(((places >= 0) & (places < size)).all())
-        if not inside or places.shape != values.shape or not 0 < int(size) < _LONGEST:
-            raise ValueError(f"{len(values)} values of {name} do not fit a vector of {int(size)}")
+        if not _fit(values, places, size):
+            raise ValueError(f"the values, places and size of {name} do not fit each other")
         tensors[name] = sparse_vectors.spread(values, places, int(size))
     return tensors
 
 
-# What the name of a vector is followed by, for the values that are not zero, for their places, and for its size.
-_SPARSE = (".values", ".places", ".size")
+def _fit(values: Tensor, places: Tensor, size: Tensor) -> bool:
+    """Whether values at places, which ascend, are a vector of a size."""
+    if {places.dtype, size.dtype} != {torch.int64} or places.dim() != 1 or size.shape != (1,):
+        return False
+    bounds = torch.cat([torch.tensor([-1]), places, size])
+    return values.shape == places.shape and 0 < int(size) < _LONGEST and bool((bounds[1:] > bounds[:-1]).all())
+
+
+# What the name of a vector is followed by, for the values that are not zero, for their places, and for its size. Names
+# of parameters of modules, such as that of a parameter "values", never have two dots in a row.
+_SPARSE = ("..values", "..places", "..size")
 # No vector is longer: a file of a few bytes may ask for much memory.
 _LONGEST = 1 << 31
 

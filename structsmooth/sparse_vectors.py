@@ -21,8 +21,9 @@ def places(vector: Tensor) -> Tensor:
 def spread(values: Tensor, places: Tensor, size: int) -> Tensor:
     """The vector [size] with some values at their places.
 
-    The system provides memory for the pages that are written, and no others.
+    The system provides memory for the pages that are written, and no others. What a forked process writes is its own.
     """
-    vector = torch.frombuffer(mmap.mmap(-1, size * values.element_size()), dtype=values.dtype)
+    memory = mmap.mmap(-1, size * values.element_size(), access=mmap.ACCESS_COPY)
+    vector = torch.frombuffer(memory, dtype=values.dtype)
     vector[places] = values
     return vector

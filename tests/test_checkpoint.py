@@ -74,11 +74,43 @@ def test_long_vectors_are_saved_as_what_is_not_zero(tmp_path: Path, monkeypatch:
     assert values == VALUES
     assert torch.equal(tensors["many"], many)
     torch.testing.assert_close(tensors["few"], few, rtol=0, atol=0, equal_nan=True)
-    for places, size in (([3, 5000], 5000), ([-1, 3], 5000), ([3], 5000), ([3, 4], 1 << 40), ([3.0, 4.0], 5000)):
-        parts = {"w.values": torch.ones(2), "w.places": torch.tensor(places), "w.size": torch.tensor([size])}
-        (tmp_path / "state").write_bytes(save(parts, metadata={"json": "{}"}))
-        with pytest.raises(ValueError, match="2 values of w do not fit a vector of"):
+    ones, place, size = torch.ones(2), torch.tensor([3, 4]), torch.tensor([5000])
+    for spoiled in (
+        (ones, torch.tensor([3, 5000]), size),
+        (ones, torch.tensor([-1, 3]), size),
+        (ones, torch.tensor([3, 3]), size),
+        (ones, torch.tensor([4, 3]), size),
+        (ones, torch.tensor([3]), size),
+        (ones, torch.tensor([3.0, 4.0]), size),
+        (ones[0], place[0], size),
+        (torch.ones(1, 2), place.view(1, 2), size),
+        (ones, place, torch.tensor([1 << 40])),
+        (ones, place, torch.tensor([5000, 5000])),
+        (ones, place, size[:0]),
+        (ones, place, torch.tensor([math.inf])),
+        (ones, place, torch.tensor([5000 + 0j])),
+        (ones[:0], place[:0], torch.tensor([0])),
+    ):
+        names = ("w..values", "w..places", "w..size")
+        (tmp_path / "state").write_bytes(save(dict(zip(names, spoiled, strict=True)), metadata={"json": "{}"}))
+        with pytest.raises(ValueError, match="the values, places and size of w do not fit each other"):
             load_state(tmp_path / "state")
+
+
+def test_parameters_may_be_called_values(tmp_path: Path) -> None:
+    named = {f"key.{name}": torch.ones(2) for name in ("values", "places", "size")}
+    save_state(tmp_path / "state", named, VALUES)
+    assert load_state(tmp_path / "state")[0].keys() == named.keys()
+
+
+def test_forked_processes_do_not_write_into_vectors_of_each_other() -> None:
+    vector = sparse_vectors.spread(torch.ones(1), torch.tensor([3]), 10)
+    values = vector.numpy()
+    if not (child := os.fork()):
+        values[5] = 1.0
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert vector.nonzero().tolist() == [[3]]
 
 
 class Exploit:

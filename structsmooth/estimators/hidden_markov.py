@@ -141,9 +141,9 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Observations [n_samples, F] of one sequence from the model, and its states."""
-        check_is_fitted(self, list(self._first_set.values()))
+        self._model()  # checks parameters that were set by hand
         random = check_random_state(self.random_state if random_state is None else random_state)
-        first, after = self.startprob_.cumsum(), self.transmat_.cumsum(1)
+        first, after = np.cumsum(self.startprob_), np.cumsum(self.transmat_, 1)
         states = np.empty(n_samples, np.int64)
         for t, uniform in enumerate(random.uniform(size=n_samples)):
             row = after[states[t - 1]] if t else first
@@ -262,7 +262,7 @@ class GaussianHMM(HiddenMarkovEstimator):
     def _checked(self, X: ArrayLike, fitting: bool = False) -> NDArray[Any]:
         x: NDArray[Any] = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
         if not fitting and x.shape[1] != np.shape(getattr(self, "means_", x))[1]:
-            raise ValueError(f"X must have {self.means_.shape[1]} columns, as means_ has, got {x.shape[1]}")
+            raise ValueError(f"X must have {np.shape(self.means_)[1]} columns, as means_ has, got {x.shape[1]}")
         return x
 
     def _observed(self, x: NDArray[Any]) -> Tensor:
@@ -293,12 +293,12 @@ class GaussianHMM(HiddenMarkovEstimator):
 
     def _drawn(self, states: NDArray[np.int64], random: np.random.RandomState) -> NDArray[Any]:
         emissions: Any = self._emissions()
-        noise = random.standard_normal((len(states), self.means_.shape[1]))
+        noise = random.standard_normal((len(states), emissions.means.shape[1]))
         if self.covariance_type == "diag":
             away = np.sqrt(self.covars_)[states] * noise
         else:
             away = np.einsum("nfg,ng->nf", emissions.factors.detach().numpy()[states], noise)
-        return np.asarray(self.means_[states] + away)
+        return np.asarray(np.asarray(self.means_)[states] + away)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -365,7 +365,7 @@ class CategoricalHMM(HiddenMarkovEstimator):
         self.emissionprob_ = emissions.logits.softmax(1).numpy()
 
     def _drawn(self, states: NDArray[np.int64], random: np.random.RandomState) -> NDArray[Any]:
-        shares = self.emissionprob_.cumsum(1)[states]
+        shares = np.cumsum(self.emissionprob_, 1)[states]
         return np.asarray((shares <= random.uniform(size=(len(states), 1)) * shares[:, -1:]).sum(1, keepdims=True))
 
 

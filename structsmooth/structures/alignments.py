@@ -5,6 +5,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import check_k, no_class_penalties, widened
@@ -220,7 +221,7 @@ class Alignment(DynamicProgram):
         shape = (*values.shape[:-1], *self.scores.shape[1:])
         if self.band.shape[1]:
             cells = self._grid().cells(self.columns).view(values.shape[0], *[1] * (values.dim() - 2), -1)
-            values = torch.nn.functional.pad(values, (0, 1)).gather(-1, cells.expand(*values.shape[:-1], -1))
+            values = pad(values, (0, 1)).gather(-1, cells.expand(*values.shape[:-1], -1))
         mask = self.mask.view(self.scores.shape[0], *[1] * (values.dim() - 2), *self.scores.shape[1:])
         return torch.where(mask, values.view(shape), 0)
 
@@ -245,7 +246,8 @@ class Alignment(DynamicProgram):
         else:
             value, y = self.max()
             places = torch.arange(self.scores.shape[1] * self.scores.shape[2], device=y.device)
-            stored = torch.where(y.flatten(1) > 0, places, -1).sort(descending=True).values[:, : self._longest]
+            stored = torch.where(y.flatten(1) > 0, places, -1).sort(descending=True).values
+            stored = pad(stored, (0, self._longest - stored.shape[1]), value=-1)
         # The last cell is first so far.
         length = (stored >= 0).sum(1, keepdim=True)
         place = torch.arange(stored.shape[1], device=stored.device)

@@ -120,8 +120,24 @@ def test_wrong_arguments_are_named() -> None:
             bad()
     model = weather()
     model.transmat_ = np.ones((2, 2))
-    with pytest.raises(ValueError, match="transmat_ must be probabilities"):
-        model.score(X)
+    for answer in (model.score, lambda _: model.sample()):
+        with pytest.raises(ValueError, match="transmat_ must be probabilities"):
+            answer(X)
+    model = points("full")
+    model.covars_ = np.triu(model.covars_ + 0.1)
+    with pytest.raises(ValueError, match="covariances must be positive, and symmetric"):
+        model.sample()
+
+
+@pytest.mark.parametrize("model", [weather(), points("diag"), points("full")], ids=["weather", "diag", "full"])
+def test_parameters_may_be_lists(model: CategoricalHMM | GaussianHMM) -> None:
+    expected, states = model.sample(5, random_state=0)
+    for name in model._first_set.values():
+        setattr(model, name, getattr(model, name).tolist())
+    found, found_states = model.sample(5, random_state=0)
+    np.testing.assert_array_equal(found_states, states)
+    np.testing.assert_allclose(found, expected)
+    model.score(found)
 
 
 def test_fit_begins_with_attributes_and_what_is_missing_says_nothing() -> None:

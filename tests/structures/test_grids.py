@@ -191,3 +191,11 @@ def test_a_path_at_the_edge_of_its_band_is_warned_of(backend: str) -> None:
         warnings.simplefilter("error")
         Alignment(scores[:1], moves, lengths=lengths[:1], band=band[:1], backend=backend).path()  # type: ignore[arg-type]
         Alignment(scores, moves, lengths=lengths, band=band, validate_args=False).path()
+
+
+@both_backends
+def test_a_path_has_room_for_the_longest_in_the_grid(backend: str) -> None:
+    lengths, band = torch.tensor([[1, 3]]), torch.zeros(1, 1, dtype=torch.int64)
+    value, path = Alignment(torch.zeros(1, 1, 1), lengths=lengths, band=band, backend=backend).path()  # type: ignore[arg-type]
+    assert value.tolist() == [-torch.inf]
+    assert path.tolist() == [[[-1, -1]] * 3]

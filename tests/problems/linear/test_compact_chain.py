@@ -99,6 +99,20 @@ def test_warm_starts_between_both_kinds_of_vectors(monkeypatch: pytest.MonkeyPat
     assert result.row.gap >= 0
 
 
+@pytest.mark.parametrize("spoiled", ["repeated", "beyond", "negative", "table", "fewer features"])
+def test_supports_of_other_problems_are_refused(spoiled: str) -> None:
+    support = CompactChainProblem(problem()).support
+    other = {
+        "repeated": torch.cat([support, torch.tensor([1, 1])]),
+        "beyond": torch.cat([support, torch.tensor([problem().dim])]),
+        "negative": torch.cat([support, torch.tensor([-1])]),
+        "table": support[:, None],
+        "fewer features": support - problem().states,
+    }[spoiled]
+    with pytest.raises(ValueError, match="support must h"):
+        CompactChainProblem(problem(), other)
+
+
 def test_small_problems_keep_dense_vectors() -> None:
     result = run_of(BCFW())[0]
     assert len(result.state.weights) == problem().dim

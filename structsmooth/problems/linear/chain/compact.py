@@ -73,14 +73,21 @@ class CompactChainProblem(ChainProblem):
     Args:
         problem: without bounds.
         numbers: of the weights that vectors of an earlier run had; those of first and last labels if not given.
+
+    Raises:
+        TypeError: numbers that are not int64.
+        ValueError: numbers of the weights of another problem.
     """
 
     data: CompactData
 
     def __init__(self, problem: ChainProblem, numbers: Tensor | None = None) -> None:
         vars(self).update({name: value for name, value in vars(problem).items() if name != "dim"})
-        if numbers is None:
-            numbers = torch.arange(problem.dim - 2 * problem.states, problem.dim)
+        ends = torch.arange(problem.dim - 2 * problem.states, problem.dim)
+        numbers = ends if numbers is None else checked("support", numbers, torch.int64, -1)
+        different = numbers[numbers >= 0].unique()
+        if len(different) < len(numbers) or not torch.equal(numbers[numbers >= ends[0]], ends):
+            raise ValueError(f"support must hold numbers of {problem.dim} weights, once each: it is of another problem")
         data: dict[str, Any] = {f.name: getattr(problem.data, f.name) for f in fields(problem.data)}
         self.data = self.feature_map = CompactData(**data, support=Support(numbers, problem.dim))
 
