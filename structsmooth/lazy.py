@@ -35,7 +35,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
         if name in homes:
             setattr(module, name, getattr(import_module(homes[name]), name))
             return getattr(module, name)
-        if not name.startswith("_") and find_spec(f"{package}.{name}"):
+        if name.isidentifier() and not name.startswith("_") and find_spec(f"{package}.{name}"):
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

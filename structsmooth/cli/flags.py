@@ -49,12 +49,12 @@ def known_solver(name: str) -> str:
 
 
 def usable_device(name: str) -> str:
-    """The name of a device on which torch makes tensors, as a type of flags."""
+    """The name of a device on which torch computes, as a type of flags."""
     try:
-        torch.empty(0, device=name)
+        torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError) as error:
         raise ArgumentTypeError(f"{name}: {str(error).splitlines()[0]}") from error
-    return name
+    return "cpu" if torch.device(name).type == "cpu" else name
 
 
 def from_flags(cls: type[T], options: Namespace) -> T:

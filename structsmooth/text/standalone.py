@@ -17,13 +17,11 @@ import numpy as np
 
 Value = str | None
 BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
-# Blanks of Unicode, of any width: a line of them is blank, as it looks.
 INVISIBLE = BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
-INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"
+INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"  # blanks of all widths
 _OPENING = "([{<\"'\u201c\u2018\u00ab\u201e\u00bf\u00a1$\u20ac\u00a3"
 _CLOSING = ")]}>\"'\u201d\u2019\u00bb,;:!?\u2026%"
-# Letters with a period behind each, such as U.S. and the J. of a name.
-_ABBREVIATION = re.compile(r"([^\W\d_]\.)+")
+_ABBREVIATION = re.compile(r"([^\W\d_]\.)+")  # letters with a period behind each, such as U.S. and the J. of a name
 
 
 def spell_bias() -> tuple[str, ...]:
@@ -190,7 +188,9 @@ def _value(column: str, token: tuple[str, ...]) -> Value:
     if column in ("word", "outline"):
         return token[0] if column == "word" else outline(token[0])
     number = {"pos": 2, "chunk": 3}.get(column) or int(column.removeprefix("column"))
-    return token[number - 1] if number <= len(token) and token[number - 1] != "-" else None
+    if number > len(token):
+        raise ValueError(f"{token[0]!r} has {len(token)} columns, the model reads number {number}: give it, too")
+    return None if token[number - 1] == "-" else token[number - 1]
 
 
 if __name__ == "__main__":

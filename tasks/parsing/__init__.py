@@ -244,6 +244,7 @@ class FittedParsing(ProbabilisticTask):
                 for numbers, every, _ in self._kept(sentences)
                 for i, arcs in zip(numbers, every, strict=True)
                 for m, head in enumerate(known_tree(sentences[i]).heads)
+                if head >= 0
             ]
             return sum(kept) / max(len(kept), 1)
 
@@ -392,9 +393,7 @@ class Parsing(Task):
 def _from_pairs(pairs: Any) -> Sentence:
     """A sentence of pairs of a word and its part of speech."""
     if isinstance(pairs, str) or not pairs or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
-        raise ValueError(
-            "a sentence must be a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), "
-            f"('sing', 'VERB')]; got {pairs!r}"
-        )
+        wanted = "a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), ('sing', 'VERB')]"
+        raise ValueError(f"a sentence must be {wanted}; got {pairs!r}")
     words, tags = zip(*pairs, strict=True)
     return Sentence(tuple(map(str, words)), tuple(map(str, tags)), tuple(map(str, tags)))

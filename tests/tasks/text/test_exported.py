@@ -34,6 +34,12 @@ def test_tags_are_those_of_the_library(tmp_path: Path, settings: dict[str, objec
     assert [tagger.tag(own) for own in tokens] == model.predict(tokens)
 
 
+def test_columns_that_the_model_reads_must_be_given(tmp_path: Path) -> None:
+    _, tagger = exported(tmp_path, "ner", bits=10)
+    with pytest.raises(ValueError, match="'Ada' has 1 columns, the model reads number 2"):
+        tagger.tag("Ada sang")
+
+
 def test_the_program_tags_text_without_this_library(tmp_path: Path) -> None:
     model, _ = exported(tmp_path, "ner", bits=10, words_only=True)
     line = "Ada met John Smith (of Acme Corp) in New York City."
