@@ -9,5 +9,12 @@ function focusable() {
   }
 }
 
+// The theme gives the search no name, and the buttons of all blocks of code the same one.
+function named() {
+  document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
+  document.querySelectorAll(".md-code__nav").forEach((buttons, i) => buttons.setAttribute("aria-label", `Code block ${i + 1}`));
+}
+
 addEventListener("load", focusable);
+addEventListener("load", named);
 addEventListener("resize", focusable);
