@@ -197,7 +197,7 @@ class LinearChain(Structure):
         if not self._compiled:
             return super().class_marginals()
         unary, transition, lengths = self._arguments()
-        _, nodes, _ = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)
+        _, nodes, _ = operators.log_partition_and_marginals(unary, transition, lengths, operators.has_edges(transition))
         return nodes if self._order is None else spread_nodes(nodes, self._order, self.mask)
 
     def max_marginals(self) -> Tensor:
@@ -210,7 +210,8 @@ class LinearChain(Structure):
         if not self._compiled:
             return super()._log_partition_and_expected_score()
         unary, transition, lengths = self._arguments()
-        log_z, *marginals = operators.log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)
+        per_edge = operators.has_edges(transition)
+        log_z, *marginals = operators.log_partition_and_marginals(unary, transition, lengths, per_edge)
         return log_z, inner_products(marginals, (unary, transition))
 
     def _part_scores(self) -> tuple[Tensor, Tensor]:

@@ -179,9 +179,18 @@ def tangents(unary: Tensor, transition: Tensor, node: Tensor, edge: Tensor, leng
     return unary.new_zeros(unary.shape), unary.new_zeros(edge.shape)
 
 
+def has_edges(transition: Tensor) -> bool:
+    """Whether pairs of neighbours may have transitions [1 or B, 1 or T-1, S, S] of their own.
+
+    They have if their number is open in an exported program, which may not depend on what it is.
+    """
+    pairs: int | torch.SymInt = transition.shape[1]
+    return isinstance(pairs, torch.SymInt) or pairs != 1
+
+
 def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Log-partition [B]."""
-    log_z: Tensor = log_partition_and_marginals(unary, transition, lengths, transition.shape[1] != 1)[0]
+    log_z: Tensor = log_partition_and_marginals(unary, transition, lengths, has_edges(transition))[0]
     return log_z
 
 
