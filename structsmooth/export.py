@@ -79,6 +79,11 @@ class Exported(NamedTuple):
                 program = torch.export.export(self.module.eval(), self.inputs, dynamic_shapes=open_sizes, strict=False)
             torch.export.save(program, path)
         else:
+            # Of sizes that several inputs share, the first is named: torch warns of more.
+            seen, named = set[str](), []
+            for sizes in self.sizes:
+                named.append({d: torch.export.Dim.DYNAMIC if name in seen else name for d, name in sizes.items()})
+                seen |= {*sizes.values()}
             torch.onnx.export(
-                self.module.eval(), self.inputs, path, dynamo=True, dynamic_shapes=(self.sizes,), verbose=False
+                self.module.eval(), self.inputs, path, dynamo=True, dynamic_shapes=(tuple(named),), verbose=False
             )

@@ -379,7 +379,6 @@ def test_long_signals_are_drawn_by_their_extremes():
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*The axis name. batch will not be used")  # all inputs have the same one
 @pytest.mark.parametrize("model", ["chain", "semi-markov"])
 def test_exported_programs_find_the_same_segments(tmp_path, model):
     fitted = Segments(model=model, step=5).fit(signals.series())
