@@ -17,14 +17,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from scripts.harness import RequestError, command, option
+from scripts.harness import RequestError, command, memory, option
 from structsmooth import LinearChain, structures
 from structsmooth.factors import Automaton
 from structsmooth.problems import SparseChainProblem, SparseSequences
 from structsmooth.solvers import SOLVERS
 from structsmooth.structures import Productions, Structure
 
-_STATUS, _REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_REFS = Path("/proc/self/clear_refs")
 Case = tuple[Callable[[int], Structure], int, int]
 """What makes a structure of a size, the first size, and the exponent that theory expects."""
 
@@ -65,17 +65,12 @@ def row(name: str, calls: Sequence[tuple[int, Callable[[], object]]], expected: 
 def measured(call: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Seconds of the fastest call, and MB at the peak of the first beyond what was resident."""
     _REFS.write_text("5")  # the peak is what is resident now
-    before, times = resident("VmRSS"), list[float]()
+    before, times = memory()["VmRSS"], list[float]()
     for _ in range(repeats):
         started = time.process_time()
         call()
         times.append(time.process_time() - started)
-    return min(times), max(resident("VmHWM") - before, 0.1)
-
-
-def resident(name: str) -> float:
-    """MB of this process by the name that Linux gives them."""
-    return next(int(line.split()[1]) / 1024 for line in _STATUS.read_text().splitlines() if line.startswith(name))
+    return min(times), max(memory()["VmHWM"] - before, 0.1)
 
 
 def exponent(sizes: list[int], values: tuple[float, ...]) -> float:

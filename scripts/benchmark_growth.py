@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import RequestError, command, in_processes, option, print_table, reading
+from scripts.harness import RequestError, command, in_processes, memory, option, print_table, reading
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.problems import SparseChainProblem
@@ -31,7 +31,6 @@ _TASKS: dict[str, tuple[type[Tagging], str]] = {
     "chunking": (Chunking, "conll2000/train.txt.gz"),
 }
 _PASSES = 2
-_STATUS = Path("/proc/self/status")
 _MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}  # as the command line's
 
 
@@ -50,8 +49,7 @@ Point = dict[str, Any]
 )
 def main(options: Namespace) -> None:
     """Measure every size and solver, and print the table."""
-    if not _STATUS.is_file():
-        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
+    memory()  # or it cannot be measured here
     if options.data is None and not os.environ.get(DATA_VARIABLE):
         raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
     with reading():
@@ -66,7 +64,7 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
     (optimizer,) = parse_solvers([solver]).values()
     few = [Sentence(["one", "word"], [["CD", "NN"], ["O", "O"]], ["O", "I-X"])]
     optimizer.solve(NER().fit(few).problem(few), lam=1.0, passes=1)  # loads libraries and compiles
-    libraries = _memory()
+    libraries = memory()
     task = _TASKS[name][0](attributes_cache=cache)
     times = [time.process_time()]
     examples = task.read(path)
@@ -75,13 +73,13 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
     assert isinstance(problem, SparseChainProblem)
     times.append(time.process_time())
     del examples
-    encoded = _memory()
+    encoded = memory()
 
     def note(progress: Progress[Any]) -> None:
         times.append(time.process_time())
 
     optimizer.solve(problem, lam=parse_lam(task.lam, problem.n), passes=_PASSES, callbacks=(note,))
-    trained, nonzeros = _memory(), len(problem.sequences.attributes)
+    trained, nonzeros = memory(), len(problem.sequences.attributes)
     return {
         "n": problem.n,
         "nonzeros": nonzeros,
@@ -116,13 +114,6 @@ def _repeat(data: str, times: int, path: str) -> None:
     with open(path, "wb") as file:
         for _ in range(times):
             file.write(text + b"\n\n")
-
-
-def _memory() -> dict[str, float]:
-    """MB of this process by kind, as Linux counts them: VmRSS now, its peak VmHWM, and RssFile of mapped files."""
-    lines = _STATUS.read_text(encoding="ascii").splitlines()
-    cells = [line.split() for line in lines]
-    return {cell[0].rstrip(":"): int(cell[1]) / 1024 for cell in cells if cell[-1:] == ["kB"]}
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from structsmooth.tasks import NER
 from structsmooth.text.corpus import Sentence
 from structsmooth.text.schemes import entities, entity_tags
 
+_STATUS = Path("/proc/self/status")
 T = TypeVar("T")
 Option = Callable[[ArgumentParser], object]
 """A function that adds an argument to a command line."""
@@ -312,3 +313,11 @@ def until(done: Callable[[Row], bool]) -> Callback:
             raise Stop
 
     return watch
+
+
+def memory() -> dict[str, float]:
+    """MB of this process by kind, as Linux counts them: VmRSS now, its peak VmHWM, and RssFile of mapped files."""
+    if not _STATUS.is_file():
+        raise RequestError(f"memory is measured as Linux counts it, and there is no {_STATUS}")
+    cells = [line.split() for line in _STATUS.read_text(encoding="ascii").splitlines()]
+    return {cell[0].rstrip(":"): int(cell[1]) / 1024 for cell in cells if cell[-1:] == ["kB"]}

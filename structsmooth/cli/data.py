@@ -121,8 +121,8 @@ class TrainingData:
     forms: dict[str, str]
 
     @classmethod
-    def read(cls, options: Namespace, partition: bool = False) -> "TrainingData":
-        """The data that parsed flags name, for the task that they describe."""
+    def read(cls, options: Namespace, partition: bool = False, device: str = "cpu") -> "TrainingData":
+        """The data that parsed flags name, for the task that they describe, with the problem on a device."""
         task, files = from_flags(load_task(options.task), options), data_files(options)
         fitted, examples = _shard(task, files["train"]) if partition else _all(task, files["train"])
         forms = {"train": form_of(examples)}
@@ -134,7 +134,7 @@ class TrainingData:
         }
         forms |= {split: form_of(data.examples) for split, data in held_out.items()}
         with stage(f"encoding {counted(len(examples), 'example')}"):
-            problem = (partitioned if partition else sharded)(fitted.problem(examples))
+            problem = (partitioned if partition else sharded)(fitted.problem(examples).to(device))
         return cls(
             files, fitted, problem, held_out, {f"{split} read as": form for split, form in forms.items() if form}
         )

@@ -48,8 +48,7 @@ def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
-    data = TrainingData.read(options, solver.needs_partitions)
-    data.problem.to(options.device)
+    data = TrainingData.read(options, solver.needs_partitions, options.device)
     if options.calibrate:
         _check_calibration(data)
     experiment = Experiment(solver, options.lam, options.passes, options.seed)

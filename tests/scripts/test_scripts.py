@@ -38,6 +38,8 @@ left VBD - O
 Ohio NNP - I-LOC
 """
 
+counts_memory = pytest.mark.skipif(not Path("/proc/self/clear_refs").is_file(), reason="memory as Linux counts it")
+
 
 def rows(output):
     """Cells of the one table in an output: a header, a ruler and lines of equal width."""
@@ -361,7 +363,7 @@ def test_benchmark_gpu_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "no GPU that torch can use: --cpu tries" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory as Linux counts it")
+@counts_memory
 def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     cache = tmp_path / "cache"
     options = ["--data", data, "--times", "2", "--solvers", "sgd", "--attributes-cache", str(cache)]
@@ -372,7 +374,7 @@ def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     assert len(list(cache.glob("*.npy"))) == 1
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="memory as Linux counts it")
+@counts_memory
 def test_benchmark_exponents_has_a_row_for_each_query(capsys):
     names = ["LinearChain, n tokens", "Matching, n pairs"]
     options = ["--scale", "0.01", "--repeats", "1", "--solvers", "bcfw", "--structures", *names]
