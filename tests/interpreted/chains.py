@@ -146,7 +146,7 @@ def test_transforms() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
-    unary, transition, lengths = (t.to(dtype) if t.is_floating_point() else t for t in random_chains(2, 20, 5))
+    unary, transition, lengths = (t.to(dtype) if t.is_floating_point() else t for t in random_chains(2, 8, 5))
     double = on("torch", unary.double(), transition.double(), lengths)
     own = on("triton", unary, transition, lengths)
     assert own.logsumexp().dtype == torch.float32
@@ -158,8 +158,8 @@ def test_sums_are_at_least_float32(dtype: torch.dtype) -> None:
 
 
 def test_long_chains_lose_no_digits() -> None:
-    """Large scores at 200 positions: torch in float32 errs by 3e-3 here."""
-    unary, transition, _ = random_chains(1, 200, 3)
+    """Large scores at 60 positions: torch in float32 errs by 3e-7 and 7e-5 here."""
+    unary, transition, _ = random_chains(1, 60, 3)
     single = (unary * 30).float(), (transition * 30).float()
     own, double = on("triton", *single), on("torch", *(scores.double() for scores in single))
     assert_close(own.logsumexp().double(), double.logsumexp(), rtol=1e-7, atol=0)
@@ -204,10 +204,10 @@ def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
 
 
 @needs_interpreter
-@pytest.mark.parametrize("query", [LinearChain.logsumexp, lambda c: StructuralHinge()(c, torch.zeros(1, 512).long())])
+@pytest.mark.parametrize("query", [LinearChain.logsumexp, lambda c: StructuralHinge()(c, torch.zeros(1, 128).long())])
 def test_bytes_of_values_with_gradients(query: Callable[[LinearChain], Tensor]) -> None:
-    """Of a sequence of 512 positions and 32 states, forward and backward: 3 times inputs and gradients at most."""
-    unary, transition = torch.randn(1, 512, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+    """Of a sequence of 128 positions and 32 states, forward and backward: 3 times inputs and gradients at most."""
+    unary, transition = torch.randn(1, 128, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
     with counted() as traffic:
         query(on("triton", unary, transition)).backward()
     arguments = sum(2 * tensor.nbytes for tensor in (unary, transition))
