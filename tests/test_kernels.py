@@ -72,8 +72,8 @@ def test_a_gram_matrix_takes_the_place_of_points() -> None:
     assert_close(r @ r.T, gram, rtol=1e-8, atol=1e-8)
     assert_close(features(values) @ r.T, values, rtol=1e-8, atol=1e-8)
     labels, lengths = torch.arange(30) % 3, torch.tensor([10, 12, 8])
-    problem = DenseChainProblem(r, labels, lengths, states=3)
-    of_points = DenseChainProblem(rbf.fit(x)(x), labels, lengths, states=3)
+    problem = DenseChainProblem(r.float(), labels, lengths, states=3)
+    of_points = DenseChainProblem(rbf.fit(x)(x).float(), labels, lengths, states=3)
     for solver in (BCFW(steps="fw"), ProximalBCFW(steps="fw"), ExcessiveGap()):
         ends = [solver.solve(p, lam=0.05, passes=4) for p in (problem, of_points)]
         assert ends[0].history.column("objective") == pytest.approx(ends[1].history.column("objective"), rel=1e-6)

@@ -181,7 +181,7 @@ def hidden_boundaries(n: int = 60) -> tuple[DenseChainProblem, Tensor, Tensor]:
             unknown[i, begin + torch.randint(end - begin, (1,), generator=generator)] = False
     y = torch.tensor(labels)
     x = torch.eye(3)[y] + 0.5 * torch.randn(len(y), 3, generator=generator)
-    return DenseChainProblem(x.double(), y, torch.full((n,), 12), 3), y, unknown.flatten()
+    return DenseChainProblem(x, y, torch.full((n,), 12), 3), y, unknown.flatten()
 
 
 @every_kind

@@ -68,7 +68,7 @@ def test_a_vanishing_lambda_is_refused(lam: float | str) -> None:
 
 
 def test_a_tiny_lambda_gives_numbers() -> None:
-    x = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.randn(12, 2, generator=torch.Generator().manual_seed(0))
     y = (x.sum(1) > 0.3).long()
     problem = DenseChainProblem(x, y, torch.full((4,), 3), states=2)
     for solver in (ProximalBCFW(), CasimirSVRG()):
