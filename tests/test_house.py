@@ -78,15 +78,16 @@ def used(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def test_private_names_stay_in_their_room():
-    trees = {path: ast.parse(path.read_bytes()) for path in modules(EVERYTHING).values()}
     of_room: dict[Path, set[str]] = defaultdict(set)
-    for path, tree in trees.items():
+    uses: list[tuple[Path, int, str]] = []
+    for path in modules(EVERYTHING).values():
+        tree = ast.parse(path.read_bytes())
         of_room[path.parent].update(defined(tree))
+        uses += [(path, line, name) for line, name in used(tree) if private(name)]
     trespasses = [
         f"{path.relative_to(ROOT)}:{line} uses {name}"
-        for path, tree in trees.items()
-        for line, name in used(tree)
-        if private(name) and name not in of_room[path.parent] | FOREIGN.keys()
+        for path, line, name in uses
+        if name not in of_room[path.parent] | FOREIGN.keys()
     ]
     assert not trespasses, "private names of another room:\n" + "\n".join(trespasses)
 

@@ -39,13 +39,13 @@ class Absent(ScoreModule):
 
 
 def test_bounds_hold_and_close_where_states_are_absent() -> None:
-    x = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y = torch.stack([x[:, 0].argmax(-1), x[:, 1, :2].argmax(-1)], 1)
     data = list(zip(x, y, strict=True))
-    best = ProximalBCFW(gap_tolerance=1e-6).solve(LinearModuleProblem(Absent(), data), lam=0.1, passes=300).row
+    best = ProximalBCFW(gap_tolerance=1e-4).solve(LinearModuleProblem(Absent(), data), lam=0.1, passes=300).row
     for decomposition in ("factors", "whole"):
         solver = SoftBCFW(decomposition=decomposition)  # type: ignore[arg-type]
-        row = solver.solve(LinearModuleProblem(Absent(), data), lam=0.1, passes=40).row
+        row = solver.solve(LinearModuleProblem(Absent(), data), lam=0.1, passes=20).row
         assert row.gap is not None
         assert row.gap < 0.2 * row.objective
         assert row.objective - row.gap <= best.objective + 1e-9
