@@ -114,7 +114,7 @@ def test_a_knapsack_is_trained() -> None:
     """From its features, by each of the losses that take a max oracle alone."""
     space = from_oracle(knapsack)
     generator = torch.Generator().manual_seed(0)
-    x, weight = torch.randn(40, 3, generator=generator), torch.randn(3, 4, generator=generator)
+    x, weight = torch.randn(12, 3, generator=generator), torch.randn(3, 4, generator=generator)
     true = space(-(x @ weight).exp())
     y = true.max()[1]
     losses = {

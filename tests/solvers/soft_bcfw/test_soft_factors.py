@@ -74,8 +74,8 @@ def test_every_step_raises_the_dual_and_keeps_its_point(by: Decomposition, steps
 @pytest.mark.parametrize(("by", "logic"), [("factors", False), ("factors", True), ("forests", True)])
 def test_multipliers_reach_the_optimum_of_the_relaxation(by: Decomposition, logic: bool) -> None:
     """Its hinges are linear programs over nodes, edges and factors, which BCFW solves one by one."""
-    rival = BCFW(steps="pairwise").solve(factor_problem(logic=logic, relaxed=True), lam=LAM, passes=30).history[-1]
-    result = SoftBCFW(decomposition=by, sweeps=2).solve(factor_problem(logic=logic), lam=LAM, passes=50)
+    rival = BCFW(steps="pairwise").solve(factor_problem(2, logic=logic, relaxed=True), lam=LAM, passes=20).history[-1]
+    result = SoftBCFW(decomposition=by, sweeps=2).solve(factor_problem(2, logic=logic), lam=LAM, passes=60)
     last = result.history[-1]
     assert last.dual <= rival.objective + 1e-9
     assert rival.dual <= last.objective + 1e-9
@@ -201,8 +201,8 @@ def test_graphs_may_be_ragged(by: Decomposition) -> None:
     assert values.gaps < 0.05 * values.soft
     assert_close(dual.weights(point), point.weights)
     assert math.isfinite(values.hard)
-    exact = BCFW(steps="pairwise").solve(problem, lam=LAM, passes=60).history[-1]
-    last = SoftBCFW(decomposition=by).solve(problem, lam=LAM, passes=60).history[-1]
+    exact = BCFW(steps="pairwise").solve(problem, lam=LAM, passes=25).history[-1]
+    last = SoftBCFW(decomposition=by).solve(problem, lam=LAM, passes=25).history[-1]
     assert exact.dual <= last.objective + 1e-9
     if by == "whole":
         assert 0.98 * exact.dual <= last.dual <= exact.objective + 1e-9
