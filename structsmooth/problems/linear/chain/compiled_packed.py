@@ -10,6 +10,7 @@ import numpy as np
 from structsmooth.compiled.atomic import take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.rows import fill_rows
+from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_none
 
 EMPTY = -1
 
@@ -58,11 +59,11 @@ def _write(rows, kinds, columns, values, start):
 
 
 @compiled
-def read(kinds, columns, values, start, rows):
-    """Unpacks rows of these kinds, whose entries begin at ``start``, into ``rows``."""
+def read(kinds, columns, values, start, length, rows, used):
+    """Unpacks rows of these kinds, whose entries begin at ``start``, into ``rows`` of zeros, ``length`` of nodes."""
     for r in range(kinds.shape[0]):
-        for s in range(rows.shape[1]):
-            rows[r, s] = 0.0
+        if r >= length and kinds[r] != EMPTY:
+            use(used, r - length)
         if kinds[r] >= 0:
             rows[r, kinds[r]] = 1.0
         for _ in range(_entries(kinds[r])):
@@ -71,13 +72,32 @@ def read(kinds, columns, values, start, rows):
 
 
 @compiled
-def _label_rows(labels, rows):
-    """Writes the parts of the labels of one example into its rows."""
+def clear_read(length, rows, used):
+    """The rows of an example become zero, to read another one."""
+    fill_rows(rows, length, 0.0)
+    clear(rows[length:], used)
+    use_none(used)
+
+
+@compiled
+def _mark_used(length, rows, used, kinds):
+    """:func:`_mark` for rows of nodes and the edges in use; the kind of all other rows is ``EMPTY`` already."""
+    entries, (numbers, _, count) = _mark(rows, kinds[:length]), used
+    for j in range(count[0]):
+        r = length + numbers[j]
+        kinds[r] = _kind(rows[r])
+        entries += _entries(kinds[r])
+    return entries
+
+
+@compiled
+def _label_rows(labels, rows, used):
+    """Writes the parts of the labels of one example into its rows of zeros."""
     length = labels.shape[0]
-    fill_rows(rows, rows.shape[0], 0.0)
     for t in range(length):
         rows[t, labels[t]] = 1.0
         if t > 0:
+            use(used, labels[t - 1])
             rows[length + labels[t - 1], labels[t]] += 1.0
 
 
@@ -100,24 +120,30 @@ def pack_labels(labels, states, offsets, packed):
     longest = 0
     for i in range(offsets.shape[0] - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
-    rows = np.empty((longest + states, states))
+    rows, used = np.zeros((longest + states, states)), no_edges(states)
     starts[0] = 0
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, states)
-        parts = rows[: end - begin]
-        _label_rows(labels[offsets[i] : offsets[i + 1]], parts)
-        starts[i + 1] = starts[i] + _mark(parts, kinds[begin:end])
+        length, of_example = end - begin - states, kinds[begin:end]
+        for r in range(length, length + states):
+            of_example[r] = EMPTY
+        _label_rows(labels[offsets[i] : offsets[i + 1]], rows, used)
+        starts[i + 1] = starts[i] + _mark_used(length, rows, used, of_example)
         if columns.shape[0] > 0:
-            _write(parts, kinds[begin:end], columns, values, starts[i])
+            _write(rows, of_example, columns, values, starts[i])
+        clear_read(length, rows, used)
 
 
 @entry_point
 def unpack(packed, offsets, rows):
     """Write the packed rows of all examples into dense statistics."""
     starts, kinds, columns, values = packed
+    used = no_edges(rows.shape[1])
+    fill_rows(rows, rows.shape[0], 0.0)
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, rows.shape[1])
-        read(kinds[begin:end], columns, values, starts[i], rows[begin:end])
+        length = end - begin - rows.shape[1]
+        read(kinds[begin:end], columns, values, starts[i], length, rows[begin:end], used)
 
 
 # While steps change statistics, the entries of an example stay where they are until a step on it. The first puts them
@@ -128,24 +154,24 @@ def unpack(packed, offsets, rows):
 
 
 @inlined
-def read_changed(i, begin, end, packed, changes, rows):
-    """Unpacks the rows of example i, which steps may have changed, into ``rows``."""
+def read_changed(i, begin, end, length, packed, changes, rows, used):
+    """Unpacks the rows of example i, which steps may have changed, into ``rows``, as :func:`read` does."""
     starts, _, old_columns, old_values = packed
     kinds, columns, values, where, _, _ = changes
     if where[i] < 0:
-        read(kinds[begin:end], old_columns, old_values, starts[i], rows)
+        read(kinds[begin:end], old_columns, old_values, starts[i], length, rows, used)
     else:
-        read(kinds[begin:end], columns, values, where[i], rows)
+        read(kinds[begin:end], columns, values, where[i], length, rows, used)
 
 
 @inlined
-def write_changed(i, begin, end, rows, changes):
+def write_changed(i, begin, end, length, rows, used, changes):
     """Packs new rows of example i into the changes."""
-    kinds, columns, values, where, reserved, used = changes
-    entries = _mark(rows, kinds[begin:end])
+    kinds, columns, values, where, reserved, taken = changes
+    entries = _mark_used(length, rows, used, kinds[begin:end])
     if where[i] < 0 or entries > reserved[i]:
         reserved[i] = entries if where[i] < 0 else min(2 * entries, (end - begin) * rows.shape[1])
-        where[i] = take(used, reserved[i])
+        where[i] = take(taken, reserved[i])
     _write(rows, kinds[begin:end], columns, values, where[i])
 
 
