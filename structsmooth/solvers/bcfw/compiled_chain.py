@@ -90,7 +90,7 @@ def _held_scores(transition, unary, held, alpha, stamps, scores):
     return best
 
 
-@inlined
+@compiled
 def _add_output(y, length, factor, node, edge, used):
     """(node, edge) += factor * the parts of an output."""
     for t in range(length):
@@ -100,7 +100,7 @@ def _add_output(y, length, factor, node, edge, used):
             edge[y[t - 1], y[t]] += factor
 
 
-@inlined
+@compiled
 def _add_statistics(statistics, length, factor, node, edge, used):
     """(node, edge) += factor * statistics."""
     states = node.shape[1]

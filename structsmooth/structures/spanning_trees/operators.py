@@ -82,4 +82,4 @@ def log_partition_and_marginals(
     arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], and probabilities of arcs [B, n, n] and of roots [B, n]."""
-    return arcs.new_empty(len(arcs)), arcs.new_zeros(arcs.shape), root.new_zeros(root.shape)
+    return arcs.new_empty(arcs.shape[0]), arcs.new_zeros(arcs.shape), root.new_zeros(root.shape)

@@ -108,7 +108,7 @@ def _squared_sum(matrix, rows):
     return total
 
 
-@inlined
+@compiled
 def squared_norm(count, length, sums, node, edge, used, transition_scale):
     """|B^T (node, edge)|^2, with the rows of features from :func:`gather`."""
     ends, edges, numbers = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1), 0.0, used[0]
@@ -119,7 +119,7 @@ def squared_norm(count, length, sums, node, edge, used, transition_scale):
     return _squared_sum(sums, count) + transition_scale**2 * edges + ends
 
 
-@inlined
+@compiled
 def add_gathered(count, length, rows, sums, node, edge, used, factor, transition_scale, out):
     """out += factor * B^T (node, edge), with the rows of features from :func:`gather`."""
     for j in range(count):
@@ -127,7 +127,7 @@ def add_gathered(count, length, rows, sums, node, edge, used, factor, transition
     add_label_parts(length, node, edge, used, factor, transition_scale, out)
 
 
-@inlined
+@compiled
 def move(statistics, length, size, node, edge, used):
     """statistics += size * (node, edge)."""
     states = node.shape[1]

@@ -5,14 +5,12 @@ Packed statistics are a tuple of arrays: ``starts`` [n + 1], ``kinds`` of rows [
 example i begin at starts[i], row after row.
 """
 
-import numpy as np
 
 from structsmooth.compiled.atomic import take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.rows import fill_rows
 from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_none
-
-EMPTY = -1
+from structsmooth.problems.linear.chain.packed import EMPTY
 
 
 @inlined
@@ -90,17 +88,6 @@ def _mark_used(length, rows, used, kinds):
     return entries
 
 
-@compiled
-def _label_rows(labels, rows, used):
-    """Writes the parts of the labels of one example into its rows of zeros."""
-    length = labels.shape[0]
-    for t in range(length):
-        rows[t, labels[t]] = 1.0
-        if t > 0:
-            use(used, labels[t - 1])
-            rows[length + labels[t - 1], labels[t]] += 1.0
-
-
 @entry_point
 def pack(rows, offsets, packed):
     """Writes starts and kinds of rows, and their entries if there are arrays for them."""
@@ -111,27 +98,6 @@ def pack(rows, offsets, packed):
         starts[i + 1] = starts[i] + _mark(rows[begin:end], kinds[begin:end])
         if columns.shape[0] > 0:
             _write(rows[begin:end], kinds[begin:end], columns, values, starts[i])
-
-
-@entry_point
-def pack_labels(labels, states, offsets, packed):
-    """:func:`pack` of the parts of labels."""
-    starts, kinds, columns, values = packed
-    longest = 0
-    for i in range(offsets.shape[0] - 1):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    rows, used = np.zeros((longest + states, states)), no_edges(states)
-    starts[0] = 0
-    for i in range(offsets.shape[0] - 1):
-        begin, end = rows_of(i, offsets, states)
-        length, of_example = end - begin - states, kinds[begin:end]
-        for r in range(length, length + states):
-            of_example[r] = EMPTY
-        _label_rows(labels[offsets[i] : offsets[i + 1]], rows, used)
-        starts[i + 1] = starts[i] + _mark_used(length, rows, used, of_example)
-        if columns.shape[0] > 0:
-            _write(rows, of_example, columns, values, starts[i])
-        clear_read(length, rows, used)
 
 
 @entry_point

@@ -80,7 +80,7 @@ def transition_of(weights):
     return weights[weights.shape[0] - states - 2 : weights.shape[0] - 2]
 
 
-@inlined
+@compiled
 def _score_transitions_from(p, weights, factor, forbidden, transition, most):
     """Scores of the transitions from label p, and the largest of them."""
     states, rows = transition.shape[1], transition_of(weights)
@@ -274,7 +274,7 @@ def add_row(factor, row, out):
                 out[s] += factor * row[s]
 
 
-@inlined
+@compiled
 def add_label_parts(length, node, edge, used, factor, transition_scale, out):
     """out += factor * B^T (node, edge) in the rows of transitions and of first and last labels, of all examples."""
     states = node.shape[1]
@@ -287,7 +287,7 @@ def add_label_parts(length, node, edge, used, factor, transition_scale, out):
         add_row(factor * transition_scale, edge[numbers[j]], transition[numbers[j]])
 
 
-@inlined
+@compiled
 def add_label_parts_atomically(length, node, edge, used, factor, transition_scale, out):
     """:func:`add_label_parts` while other threads do the same; most entries are zero, and cost nothing."""
     states, ends = node.shape[1], out.shape[0] - 2
