@@ -14,10 +14,10 @@ from structsmooth.compiled.rows import fill_rows
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.chain.compiled_dual import (
     add_gathered,
+    add_statistics,
     gather,
     gathered,
     mean_score,
-    move,
     squared_norm,
     zero_statistics,
 )
@@ -101,26 +101,12 @@ def _add_output(y, length, factor, node, edge, used):
 
 
 @compiled
-def _add_statistics(statistics, length, factor, node, edge, used):
-    """(node, edge) += factor * statistics."""
-    states = node.shape[1]
-    numbers, _, count = used
-    for t in range(length):
-        for s in range(states):
-            node[t, s] += factor * statistics[t, s]
-    for j in range(count[0]):
-        p = numbers[j]
-        for s in range(states):
-            edge[p, s] += factor * statistics[length + p, s]
-
-
-@compiled
 def _add_atom(c, length, statistics, held, alpha, factor, weight, node, edge, used):
     """(node, edge) += factor * atom c, an output that is held or what no slot holds, of that weight."""
     if c < alpha.shape[0]:
         _add_output(held[c], length, factor, node, edge, used)
         return
-    _add_statistics(statistics, length, factor / weight, node, edge, used)
+    add_statistics(length, factor / weight, statistics, statistics[length:], used, node, edge)
     for other in range(alpha.shape[0]):
         if alpha[other] > 0.0:
             _add_output(held[other], length, -factor * alpha[other] / weight, node, edge, used)
@@ -134,7 +120,7 @@ def _direction(y, length, statistics, held, alpha, atom, towards, node, edge, us
     fill_rows(node, length, 0.0)
     clear(edge, used)
     if factor != 0.0:
-        _add_statistics(statistics, length, factor, node, edge, used)
+        add_statistics(length, factor, statistics, statistics[length:], used, node, edge)
     if towards:
         _add_output(y, length, 1.0, node, edge, used)
     if away != NO_ATOM:
@@ -216,7 +202,7 @@ def frank_wolfe_epoch(
                 _add(counter, count, length, rows, sums, node, edge, used, change, transition_scale, total)
             if counter is None:
                 score_used_transitions(data, weights, work)
-            move(statistics, length, size, node, edge, used)
+            add_statistics(length, size, node, edge, used, statistics, statistics[length:])
             write_changed(i, begin, past, length, statistics, used, changes)
             remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
         clear(edge, used)

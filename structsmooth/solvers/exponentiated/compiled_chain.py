@@ -8,7 +8,14 @@ touches the rows of the example's features alone, and the transitions. Examples,
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.problems.linear.chain.compiled_dual import add_gathered, block, gather, gathered, move, squared_norm
+from structsmooth.problems.linear.chain.compiled_dual import (
+    add_gathered,
+    add_statistics,
+    block,
+    gather,
+    gathered,
+    squared_norm,
+)
 from structsmooth.problems.linear.chain.compiled_edges import use_all
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.problems.linear.chain.compiled_primal import sum_product, workspace
@@ -162,7 +169,7 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
         add_gathered(count, length, rows, sums, node, edge, work.used, change * momentum, transition_scale, lead)
         values[0] += gain * example_weight
         values[1] += momentum * gain * example_weight
-        move(m, length, 1.0, node, edge, work.used)
+        add_statistics(length, 1.0, node, edge, work.used, m, m[length:])
         log[:] = towards[:size]
         log_partitions[i], curvatures[i] = new_z, shrink * curvature
     return calls

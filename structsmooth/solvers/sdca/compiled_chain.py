@@ -3,11 +3,11 @@
 from structsmooth.compiled.jit import compiled, entry_point
 from structsmooth.problems.linear.chain.compiled_dual import (
     add_gathered,
+    add_statistics,
     block,
     gather,
     gathered,
     mean_score,
-    move,
     squared_norm,
 )
 from structsmooth.problems.linear.chain.compiled_edges import use_all
@@ -62,5 +62,5 @@ def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, la
         scale = example_weights[i] / lam
         size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
         add_gathered(count, length, rows, sums, node, edge, work.used, -size * scale, transition_scale, weights)
-        move(m, length, size, node, edge, work.used)
+        add_statistics(length, size, node, edge, work.used, m, m[length:])
         smoothing_offset[i] += size * (answered - smoothing_offset[i])

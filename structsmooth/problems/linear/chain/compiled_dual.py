@@ -128,17 +128,13 @@ def add_gathered(count, length, rows, sums, node, edge, used, factor, transition
 
 
 @compiled
-def move(statistics, length, size, node, edge, used):
-    """statistics += size * (node, edge)."""
-    states = node.shape[1]
+def add_statistics(length, factor, node, edge, used, out_node, out_edge):
+    """(out_node, out_edge) += factor * (node, edge), statistics of an example."""
     numbers, _, count = used
     for t in range(length):
-        for s in range(states):
-            statistics[t, s] += size * node[t, s]
+        add_row(factor, node[t], out_node[t])
     for j in range(count[0]):
-        p = numbers[j]
-        for s in range(states):
-            statistics[length + p, s] += size * edge[p, s]
+        add_row(factor, edge[numbers[j]], out_edge[numbers[j]])
 
 
 @entry_point

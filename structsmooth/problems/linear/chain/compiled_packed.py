@@ -5,7 +5,6 @@ Packed statistics are a tuple of arrays: ``starts`` [n + 1], ``kinds`` of rows [
 example i begin at starts[i], row after row.
 """
 
-
 from structsmooth.compiled.atomic import take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.rows import fill_rows
