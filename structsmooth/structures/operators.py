@@ -261,24 +261,26 @@ def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: in
         def total(*potentials: Tensor) -> Tensor:
             return log_partition(*potentials, *others).sum()
 
-        third = _gradients(_slope(_slope(total, directions), weights), potentials)
+        third = gradients_of(slope(slope(total, directions), weights), potentials)
         moved = OPERATORS[name](*potentials, *weights, *others)
         return *third, *((moved,) if isinstance(moved, Tensor) else moved)
 
     return backward
 
 
-def _slope(function: Callable[..., Tensor], directions: Sequence[Tensor]) -> Callable[..., Tensor]:
-    """The derivative of a function of tensors in directions, without those that are empty."""
+def slope(function: Callable[..., Tensor], directions: Sequence[Tensor | None]) -> Callable[..., Tensor]:
+    """The derivative of a function of tensors in directions, without those that are missing or empty."""
 
-    def slope(*inputs: Tensor) -> Tensor:
-        pairs = zip(_gradients(function, inputs), directions, strict=True)
-        return torch.stack([(g * d).sum() for g, d in pairs if d.numel()]).sum()
+    def along(*inputs: Tensor) -> Tensor:
+        pairs = zip(gradients_of(function, inputs), directions, strict=True)
+        slopes = [(g * d).sum() for g, d in pairs if d is not None and d.numel()]
+        return torch.stack([inputs[0].new_zeros(()), *slopes]).sum()
 
-    return slope
+    return along
 
 
-def _gradients(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def gradients_of(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The derivatives of a function of tensors by each of them."""
     gradients: tuple[Tensor, ...] = torch.func.grad(function, tuple(range(len(inputs))))(*inputs)
     return gradients
 

@@ -1,5 +1,7 @@
 """Dependency trees of any shape: spanning trees of graphs of words."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from structsmooth.structures.dependencies import Dependencies
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs.reference import scores_of_outputs
 from structsmooth.structures.programs.structure import LinearlyScored
-from structsmooth.structures.semirings import Semiring, inverse_cdf, logsumexp, marginals
+from structsmooth.structures.semirings import inverse_cdf, logsumexp
 from structsmooth.structures.spanning_trees import elimination, operators
 
 
@@ -21,10 +23,10 @@ class SpanningTree(Dependencies, LinearlyScored):
 
     Complexity per example: max oracle O(n² (n + L)) at worst, by contraction of cycles, exact with one child of the
     root at any scale of the scores; top-K a few times that for each output; exp oracle O(n³ + n² L) by elimination
-    without subtraction; a sample O(n² log n) in addition; max-marginals a max oracle for each labelled arc. Max, top-K
-    and max-marginals run on the CPU, with sums in float64. The exp oracle is plain torch on any device, in the dtype of
-    the scores, and at least float32: the relative error of the log-partition function is about the rounding unit at any
-    scale. -inf forbids an arc. An example without any allowed tree has value -inf and zero gradient.
+    without subtraction; a sample O(n² log n) in addition; max-marginals a max oracle for each labelled arc. All but
+    samples run on the CPU, with sums in float64. The relative error of the log-partition function is about the rounding
+    unit at any scale of the scores. -inf forbids an arc. An example without any allowed tree has value -inf and zero
+    gradient.
 
     Args:
         arcs: scores [B, n, n], floating point; entry [b, h, m] is for an arc from head h to its modifier m. The
@@ -75,16 +77,17 @@ class SpanningTree(Dependencies, LinearlyScored):
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        return elimination.log_partition(*self._arc_sums(), self.mask, self.single_root)[0]
+        return self._log_partition_and_marginals()[0]
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities in the shapes of the potentials; differentiable."""
-
-        def log_z(_: Semiring, *potentials: Tensor) -> Tensor:
-            return self.replace(*potentials).logsumexp().unsqueeze(1)
-
-        dtype = self.program_scores().dtype
-        return marginals(log_z, *(potential.to(dtype) for potential in self.potentials))
+        _, in_arcs, in_root = self._log_partition_and_marginals()
+        if self.labels is None:
+            return in_arcs, in_root
+        scores, _ = self._scores()
+        sums = logsumexp(scores, 3).unsqueeze(-1)
+        shares = (scores - torch.where(sums > -torch.inf, sums, 0.0)).exp()
+        return in_arcs, in_root, in_arcs.unsqueeze(-1) * shares
 
     def max_marginals(self) -> Tensor:
         """The largest score [B, n, n] of a tree with each arc; -inf on the diagonal, zero at padding."""
@@ -118,6 +121,10 @@ class SpanningTree(Dependencies, LinearlyScored):
         sums = arcs.squeeze(-1) if self.labels is None else logsumexp(arcs, 3)
         dtype = torch.promote_types(sums.dtype, root.dtype)
         return sums.to(dtype), root.to(dtype)
+
+    def _log_partition_and_marginals(self) -> tuple[Tensor, Tensor, Tensor]:
+        found = operators.log_partition_and_marginals(*self._arc_sums(), self.lengths, self.single_root)
+        return cast(tuple[Tensor, Tensor, Tensor], found)
 
     def _arguments(self) -> tuple[Tensor, Tensor, int, int, bool]:
         """The arguments of the compiled operators: scores of arcs, lengths and sizes."""

@@ -7,6 +7,7 @@ from scipy.stats import chisquare
 from torch.testing import assert_close
 
 from structsmooth import SpanningTree
+from structsmooth.structures.spanning_trees import elimination
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
@@ -27,6 +28,26 @@ def test_oracles_match_enumeration_at_any_scale(single_root: bool, scale: float)
         assert_close(tree.marginals(), twin.marginals(), rtol=1e-8, atol=1e-8)
         for own, found in zip(y, values > -torch.inf, strict=True):
             assert len(own[found].unique(dim=0)) == found.sum()
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1e4])
+@pytest.mark.parametrize("single_root", [True, False])
+def test_sums_and_their_derivatives_are_those_of_plain_torch(single_root: bool, scale: float) -> None:
+    """At scales where weights underflow, too, and with arcs that are forbidden."""
+    generator = torch.Generator().manual_seed(0)
+    arcs, root = (scale * torch.randn(3, *shape, generator=generator).double() for shape in [(9, 9), (9,)])
+    arcs[torch.rand(arcs.shape, generator=generator) < 0.2] = -torch.inf
+    lengths, directions = torch.tensor([9, 1, 7]), (torch.randn_like(arcs), torch.randn_like(root))
+    found = []
+    for plain in (False, True):
+        scores = arcs.clone().requires_grad_(), root.clone().requires_grad_()
+        tree = SpanningTree(*scores, lengths=lengths, single_root=single_root)
+        log_z = elimination.log_partition(*tree._arc_sums(), tree.mask, single_root)[0] if plain else tree.logsumexp()
+        gradients = torch.autograd.grad(log_z.sum(), scores, create_graph=True)
+        slope = sum((g * d).sum() for g, d in zip(gradients, directions, strict=True))
+        found.append((log_z / scale, *gradients, *torch.autograd.grad(slope, scores)))
+    assert found[0][0].isfinite().all()
+    assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("single_root", [True, False])

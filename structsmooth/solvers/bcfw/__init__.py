@@ -141,7 +141,8 @@ class BCFW(DualSolver[BCFWState]):
         """The labels, or the dual iterate of ``start``, with unknown gaps."""
         linear = self.linear(problem, lam)
         if start is None:
-            return self.begin(linear, lam, linear.packed_labels(), linear.label_sets(self.capacity))
+            none = torch.zeros_like(linear.start())
+            return self.begin(linear, lam, linear.packed_labels(), linear.label_sets(self.capacity), none)
         if not isinstance(start, BCFWState):
             raise TypeError(
                 f"start must be a BCFWState, got {type(start).__name__}: a dual has no point for all weights"
@@ -261,11 +262,19 @@ class BCFW(DualSolver[BCFWState]):
         return state.passes % self.refresh == 0 or not state.gap / 2 < estimate < 2 * state.gap
 
     def begin(
-        self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
+        self,
+        problem: LinearProblem,
+        lam: float,
+        statistics: Tensor,
+        sets: tuple[Tensor, Tensor, Tensor],
+        weights: Tensor | None = None,
     ) -> BCFWState:
-        """State before the first pass, with those of the active sets and caches that the steps need."""
+        """State before the first pass, with those of the active sets and caches that the steps need.
+
+        The weights are those of the statistics, if they are not known.
+        """
         statistics = problem.packed(statistics)
-        v = problem.dual_weights(statistics, lam)
+        v = problem.dual_weights(statistics, lam) if weights is None else weights
         gaps = torch.full((problem.blocks,), math.inf).to(v)
         cost = problem.expected_cost(statistics)
         point = DualIterate(v, statistics, gaps)

@@ -10,21 +10,25 @@ import numpy as np
 
 from structsmooth.compiled.atomic import add_atomically, take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.rows import fill_rows
 from structsmooth.compiled.sampling import draw, set_weight, sum_tree
 from structsmooth.problems.linear.chain.compiled_dual import (
     add_gathered,
-    empty_statistics,
+    add_statistics,
     gather,
     gathered,
     mean_score,
-    move,
     squared_norm,
+    zero_statistics,
 )
-from structsmooth.problems.linear.chain.compiled_packed import read_changed, rows_of, write_changed
+from structsmooth.problems.linear.chain.compiled_edges import clear, use
+from structsmooth.problems.linear.chain.compiled_packed import clear_read, read_changed, rows_of, write_changed
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts_atomically,
     max_oracle,
     potentials,
+    score_transitions,
+    score_used_transitions,
     workspace,
 )
 from structsmooth.solvers.bcfw.active_set import CLEARLY_MORE
@@ -45,23 +49,23 @@ from structsmooth.solvers.bcfw.compiled_active_set import (
 
 
 @compiled
-def _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out):
+def _add_gathered_atomically(count, length, rows, sums, node, edge, used, factor, transition_scale, out):
     """:func:`add_gathered` while other threads do the same."""
     states = node.shape[1]
     for j in range(count):
         for s in range(states):
             if sums[j, s] != 0.0:
                 add_atomically(out, rows[j], s, factor * sums[j, s])
-    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
+    add_label_parts_atomically(length, node, edge, used, factor, transition_scale, out)
 
 
 @inlined
-def _add(counter, count, length, rows, sums, node, edge, factor, transition_scale, out):
+def _add(counter, count, length, rows, sums, node, edge, used, factor, transition_scale, out):
     """Adds as :func:`add_gathered` does, atomically if several threads make the steps."""
     if counter is None:
-        add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out)
+        add_gathered(count, length, rows, sums, node, edge, used, factor, transition_scale, out)
     else:
-        _add_gathered_atomically(count, length, rows, sums, node, edge, factor, transition_scale, out)
+        _add_gathered_atomically(count, length, rows, sums, node, edge, used, factor, transition_scale, out)
 
 
 @inlined
@@ -86,54 +90,41 @@ def _held_scores(transition, unary, held, alpha, stamps, scores):
     return best
 
 
-@inlined
-def _add_output(y, length, factor, node, edge):
+@compiled
+def _add_output(y, length, factor, node, edge, used):
     """(node, edge) += factor * the parts of an output."""
     for t in range(length):
         node[t, y[t]] += factor
         if t > 0:
+            use(used, y[t - 1])
             edge[y[t - 1], y[t]] += factor
 
 
-@inlined
-def _add_statistics(statistics, length, factor, node, edge):
-    """(node, edge) += factor * statistics."""
-    states = node.shape[1]
-    for t in range(length):
-        for s in range(states):
-            node[t, s] += factor * statistics[t, s]
-    for p in range(states):
-        for s in range(states):
-            edge[p, s] += factor * statistics[length + p, s]
-
-
 @compiled
-def _add_atom(c, length, statistics, held, alpha, factor, weight, node, edge):
+def _add_atom(c, length, statistics, held, alpha, factor, weight, node, edge, used):
     """(node, edge) += factor * atom c, an output that is held or what no slot holds, of that weight."""
     if c < alpha.shape[0]:
-        _add_output(held[c], length, factor, node, edge)
+        _add_output(held[c], length, factor, node, edge, used)
         return
-    _add_statistics(statistics, length, factor / weight, node, edge)
+    add_statistics(length, factor / weight, statistics, statistics[length:], used, node, edge)
     for other in range(alpha.shape[0]):
         if alpha[other] > 0.0:
-            _add_output(held[other], length, -factor * alpha[other] / weight, node, edge)
+            _add_output(held[other], length, -factor * alpha[other] / weight, node, edge, used)
 
 
 @compiled
-def _direction(y, length, statistics, held, alpha, atom, towards, node, edge):
+def _direction(y, length, statistics, held, alpha, atom, towards, node, edge, used):
     """(node, edge) = s - m, s - a or m - a, with the output s, the statistics m and the atom a = (number, weight)."""
     away, weight = atom
     factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
-    for t in range(length):
-        for s in range(node.shape[1]):
-            node[t, s] = factor * statistics[t, s]
-    for p in range(edge.shape[0]):
-        for s in range(edge.shape[1]):
-            edge[p, s] = factor * statistics[length + p, s]
+    fill_rows(node, length, 0.0)
+    clear(edge, used)
+    if factor != 0.0:
+        add_statistics(length, factor, statistics, statistics[length:], used, node, edge)
     if towards:
-        _add_output(y, length, 1.0, node, edge)
+        _add_output(y, length, 1.0, node, edge, used)
     if away != NO_ATOM:
-        _add_atom(away, length, statistics, held, alpha, -1.0, weight, node, edge)
+        _add_atom(away, length, statistics, held, alpha, -1.0, weight, node, edge, used)
 
 
 @entry_point
@@ -152,13 +143,14 @@ def frank_wolfe_epoch(
     (kind, least), (caching, factor, least_gap) = steps, cache
     states = weights.shape[1]
     work = workspace(data, states, ())
-    node, edge, unary, y = work.node, work.edge[0], work.unary, work.labels[0]
+    node, edge, used, unary, y = work.node, work.edge[0], work.used, work.unary, work.labels[0]
     transition, offsets, transition_scale, example_weights = work.transition, data[1], data[4], data[5]
     slots, rows, sums = gathered(data, weights)
-    statistics = empty_statistics(work, states)
+    statistics = zero_statistics(work, states)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
     tree, scores, calls = sum_tree(gaps[order] if by_gap else gaps[:0]), np.zeros(sets[1].shape[1]), 0
     end = draws.shape[0] if by_gap else order.shape[0]
+    score_transitions(data, weights, 1.0, work)
     for turn in range(end):
         step = _next_step(counter, turn)
         if step >= end:
@@ -168,10 +160,12 @@ def frank_wolfe_epoch(
         example_weight = example_weights[i]
         begin, past = rows_of(i, offsets, states)
         first, length = offsets[i], offsets[i + 1] - offsets[i]
-        read_changed(i, begin, past, packed, changes, statistics)
+        read_changed(i, begin, past, length, packed, changes, statistics, used)
         held, alpha, stamps = slots_of(i, first, length, sets)
+        if counter is not None:  # other threads have changed weights
+            score_transitions(data, weights, 1.0, work)
         potentials(i, data, weights, 1.0, unary, transition)
-        mean = mean_score(transition, length, unary, statistics)
+        mean = mean_score(transition, length, unary, statistics, used)
         hit = _held_scores(transition, unary, held, alpha, stamps, scores)
         if caching and hit != NO_ATOM and example_weight * (scores[hit] - mean) >= max(factor * gaps[i], least_gap):
             gain = scores[hit] - mean
@@ -188,25 +182,29 @@ def frank_wolfe_epoch(
             for other in (FW, PAIRWISE, AWAY):
                 rise, longest, away, weight, towards = choice(other, gain, mean, alpha, scores, least)
                 if rise > 0.0:
-                    _direction(y, length, statistics, held, alpha, (away, weight), towards, node, edge)
+                    _direction(y, length, statistics, held, alpha, (away, weight), towards, node, edge, used)
                     count = gather(first, length, data, node, slots, rows, sums)
-                    norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
+                    norm2 = squared_norm(count, length, sums, node, edge, used, transition_scale)
                     reached = rise_of_dual(rise, longest, norm2 * example_weight / lam)
                     if reached > most * CLEARLY_MORE:
                         step_kind, most = other, reached
         gain, longest, away, weight, towards = choice(step_kind, gain, mean, alpha, scores, least)
-        if gain <= 0.0:
-            continue
-        _direction(y, length, statistics, held, alpha, (away, weight), towards, node, edge)
-        count = gather(first, length, data, node, slots, rows, sums)
-        norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
-        curvature = norm2 * example_weight / lam
-        size = longest if gain >= longest * curvature else gain / curvature
-        change = -size * example_weight / lam
-        _add(counter, count, length, rows, sums, node, edge, change, transition_scale, weights)
-        if averaged:
-            _add(counter, count, length, rows, sums, node, edge, change * remaining[step], transition_scale, total)
-        move(statistics, length, size, node, edge)
-        write_changed(i, begin, past, statistics, changes)
-        remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
+        if gain > 0.0:
+            _direction(y, length, statistics, held, alpha, (away, weight), towards, node, edge, used)
+            count = gather(first, length, data, node, slots, rows, sums)
+            norm2 = squared_norm(count, length, sums, node, edge, used, transition_scale)
+            curvature = norm2 * example_weight / lam
+            size = longest if gain >= longest * curvature else gain / curvature
+            change = -size * example_weight / lam
+            _add(counter, count, length, rows, sums, node, edge, used, change, transition_scale, weights)
+            if averaged:
+                change *= remaining[step]
+                _add(counter, count, length, rows, sums, node, edge, used, change, transition_scale, total)
+            if counter is None:
+                score_used_transitions(data, weights, work)
+            add_statistics(length, size, node, edge, used, statistics, statistics[length:])
+            write_changed(i, begin, past, length, statistics, used, changes)
+            remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps)
+        clear(edge, used)
+        clear_read(length, statistics, used)
     return calls

@@ -89,10 +89,15 @@ class ProximalBCFW(BCFW):
         return super().linear(problem, _divisor(lam))
 
     def begin(
-        self, problem: LinearProblem, lam: float, statistics: Tensor, sets: tuple[Tensor, Tensor, Tensor]
+        self,
+        problem: LinearProblem,
+        lam: float,
+        statistics: Tensor,
+        sets: tuple[Tensor, Tensor, Tensor],
+        weights: Tensor | None = None,
     ) -> BCFWState:
         """As for BCFW, with the weights as the prox-center and an estimate of κ_0."""
-        state = super().begin(problem, _divisor(lam), statistics, sets)
+        state = super().begin(problem, _divisor(lam), statistics, sets, weights)
         assert isinstance(state, ProximalBCFWState)
         scale = _estimate_scale(problem) if self.kappa is None else 0.0
         if lam == 0:

@@ -8,7 +8,15 @@ touches the rows of the example's features alone, and the transitions. Examples,
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.problems.linear.chain.compiled_dual import add_gathered, block, gather, gathered, move, squared_norm
+from structsmooth.problems.linear.chain.compiled_dual import (
+    add_gathered,
+    add_statistics,
+    block,
+    gather,
+    gathered,
+    squared_norm,
+)
+from structsmooth.problems.linear.chain.compiled_edges import use_all
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.problems.linear.chain.compiled_primal import sum_product, workspace
 
@@ -131,6 +139,7 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
     states = weights.shape[1]
     work, calls = workspace(data, states, ()), 0
     node, edge = work.node, work.edge[0]
+    use_all(work.used)
     slots, rows, sums = gathered(data, weights)
     augmented = np.empty((node.shape[0] + states, states))
     towards = np.empty_like(augmented)
@@ -146,7 +155,7 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
             rise, score, scale = _change(m, length, log, towards, work)
             count = gather(first, length, data, node, slots, rows, sums)
-            norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
+            norm2 = squared_norm(count, length, sums, node, edge, work.used, transition_scale)
             if not norm2 > 2 * curvature * (rise - new_z + log_z + rounding * (1.0 + scale)):
                 break
             curvature *= 2.0
@@ -156,11 +165,11 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
         if level > 0.0:
             gain += level * (new_z - score - log_z + _inner(log, m, size))
         momentum, change = (taus[step] - 1.0) / lead_scales[step], -example_weight / lam
-        add_gathered(count, length, rows, sums, node, edge, change, transition_scale, weights)
-        add_gathered(count, length, rows, sums, node, edge, change * momentum, transition_scale, lead)
+        add_gathered(count, length, rows, sums, node, edge, work.used, change, transition_scale, weights)
+        add_gathered(count, length, rows, sums, node, edge, work.used, change * momentum, transition_scale, lead)
         values[0] += gain * example_weight
         values[1] += momentum * gain * example_weight
-        move(m, length, 1.0, node, edge)
+        add_statistics(length, 1.0, node, edge, work.used, m, m[length:])
         log[:] = towards[:size]
         log_partitions[i], curvatures[i] = new_z, shrink * curvature
     return calls

@@ -3,14 +3,20 @@
 from structsmooth.compiled.jit import compiled, entry_point
 from structsmooth.problems.linear.chain.compiled_dual import (
     add_gathered,
+    add_statistics,
     block,
     gather,
     gathered,
     mean_score,
-    move,
     squared_norm,
 )
-from structsmooth.problems.linear.chain.compiled_primal import potentials, smoothed_max, workspace
+from structsmooth.problems.linear.chain.compiled_edges import use_all
+from structsmooth.problems.linear.chain.compiled_primal import (
+    potentials,
+    score_transitions,
+    smoothed_max,
+    workspace,
+)
 
 
 @compiled
@@ -20,8 +26,10 @@ def _smoothed_answer(transition, length, m, smoothing_offset, smoothing, work):
     Returns the gap of the statistics m with their offset, and the offset of the answer s.
     """
     unary, node, edge = work.unary, work.node, work.edge[0]
-    states, mean = unary.shape[1], mean_score(transition, length, unary, m)
+    use_all(work.used)
+    states, mean = unary.shape[1], mean_score(transition, length, unary, m, work.used)
     value, _ = smoothed_max(transition, length, smoothing, work)
+    use_all(work.used)
     rise, scale = 0.0, smoothing[0] if len(smoothing) == 1 else 1.0  # the exp oracle has divided its potentials
     for t in range(length):
         for s in range(states):
@@ -44,14 +52,15 @@ def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, la
     for step in range(order.shape[0]):
         i = order[step]
         first, length, m = block(i, data, statistics)
+        score_transitions(data, weights, 1.0, work)
         potentials(i, data, weights, 1.0, work.unary, transition)
         gain, answered = _smoothed_answer(transition, length, m, smoothing_offset[i], smoothing, work)
         if gain <= 0.0:
             continue
         count = gather(first, length, data, node, slots, rows, sums)
-        norm2 = squared_norm(count, length, sums, node, edge, transition_scale)
+        norm2 = squared_norm(count, length, sums, node, edge, work.used, transition_scale)
         scale = example_weights[i] / lam
         size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
-        add_gathered(count, length, rows, sums, node, edge, -size * scale, transition_scale, weights)
-        move(m, length, size, node, edge)
+        add_gathered(count, length, rows, sums, node, edge, work.used, -size * scale, transition_scale, weights)
+        add_statistics(length, size, node, edge, work.used, m, m[length:])
         smoothing_offset[i] += size * (answered - smoothing_offset[i])

@@ -2,11 +2,13 @@
 
 from structsmooth.compiled.atomic import add_atomically, take
 from structsmooth.compiled.jit import compiled, entry_point
+from structsmooth.problems.linear.chain.compiled_edges import use
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts_atomically,
     add_parts,
     potentials,
+    score_transitions,
     smoothed_max,
     subtract_labels,
     workspace,
@@ -14,7 +16,7 @@ from structsmooth.problems.linear.chain.compiled_primal import (
 
 
 @compiled
-def _add_parts_atomically(first, length, data, node, edge, factor, out):
+def _add_parts_atomically(first, length, data, node, edge, used, factor, out):
     """:func:`add_parts` while other threads do the same."""
     features, _, _, _, transition_scale, _, _ = data
     for t in range(length):
@@ -24,16 +26,20 @@ def _add_parts_atomically(first, length, data, node, edge, factor, out):
                 for q in range(begin, end):
                     r, value = entry(features, first + t, q)
                     add_atomically(out, r, s, factor * value * node[t, s])
-    add_label_parts_atomically(length, node, edge, factor, transition_scale, out)
+    add_label_parts_atomically(length, node, edge, used, factor, transition_scale, out)
 
 
 @compiled
-def _subtract_agreeing(i, length, data, weights, scale, smoothing, work, node, edge):
+def _subtract_agreeing(i, length, data, weights, scale, smoothing, work, node, edge, used):
     """Statistics minus those among the outputs that agree with the labels, whose wrong ones cost -inf in ``data``."""
+    score_transitions(data, weights, scale, work)
     potentials(i, data, weights, scale, work.unary, work.transition)
     smoothed_max(work.transition, length, smoothing, work)
     node[:length] -= work.node[:length]
-    edge -= work.edge[0]
+    numbers, _, count = work.used
+    for j in range(count[0]):
+        use(used, numbers[j])
+        edge[numbers[j]] -= work.edge[0, numbers[j]]
 
 
 @entry_point
@@ -48,26 +54,28 @@ def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, aver
     _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
     among = workspace(data, weights.shape[1], smoothing)
+    node, edge, used = work.node, work.edge[0], work.used
     scale, weight = 1.0, 0.0
     for step in range(order.shape[0]):
         i = order[step]
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
+        score_transitions(data, weights, scale, work)
         potentials(i, data, weights, scale, work.unary, work.transition)
         smoothed_max(work.transition, length, smoothing, work)
         if agreeing is None:
-            subtract_labels(first, length, labels, work.node, work.edge[0])
+            subtract_labels(first, length, labels, node, edge, used)
         else:
-            _subtract_agreeing(i, length, agreeing, weights, scale, smoothing, among, work.node, work.edge[0])
+            _subtract_agreeing(i, length, agreeing, weights, scale, smoothing, among, node, edge, used)
         scale *= 1.0 - steps[step] * lam
         if abs(scale) < 1e-3:  # smaller scales would cost the total its digits
             total[:] += weight * weights
             weights[:] *= scale
             scale, weight = 1.0, 0.0
         factor = -steps[step] * n * of_examples[i] / scale
-        add_parts(first, length, data, work.node, work.edge[0], factor, weights)
+        add_parts(first, length, data, node, edge, used, factor, weights)
         if averaging_weights[step] != 0.0 or weight != 0.0:
-            add_parts(first, length, data, work.node, work.edge[0], -weight * factor, total)
+            add_parts(first, length, data, node, edge, used, -weight * factor, total)
             weight += averaging_weights[step] * scale
     total[:] += weight * weights
     weights[:] *= scale
@@ -82,6 +90,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     """
     _, sentence_offsets, labels, _, _, of_examples, _ = data
     work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
+    node, edge, used = work.node, work.edge[0], work.used
     for _ in range(order.shape[0]):
         step = take(counter, 1)
         if step >= order.shape[0]:
@@ -89,10 +98,11 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
         i = order[step]
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
+        score_transitions(data, weights, scales[step], work)
         potentials(i, data, weights, scales[step], work.unary, work.transition)
         smoothed_max(work.transition, length, smoothing, work)
-        subtract_labels(first, length, labels, work.node, work.edge[0])
+        subtract_labels(first, length, labels, node, edge, used)
         change = changes[step] * n * of_examples[i]
-        _add_parts_atomically(first, length, data, work.node, work.edge[0], change, weights)
+        _add_parts_atomically(first, length, data, node, edge, used, change, weights)
         if remaining[step] != 0.0:
-            _add_parts_atomically(first, length, data, work.node, work.edge[0], change * remaining[step], total)
+            _add_parts_atomically(first, length, data, node, edge, used, change * remaining[step], total)

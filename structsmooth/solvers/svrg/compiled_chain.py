@@ -3,8 +3,15 @@
 import numpy as np
 
 from structsmooth.compiled.jit import entry_point, inlined
+from structsmooth.problems.linear.chain.compiled_edges import use_all
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
-from structsmooth.problems.linear.chain.compiled_primal import add_parts, potentials, smoothed_max, workspace
+from structsmooth.problems.linear.chain.compiled_primal import (
+    add_parts,
+    potentials,
+    score_transitions,
+    smoothed_max,
+    workspace,
+)
 
 
 @inlined
@@ -27,7 +34,7 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
     step_size, shrink, sums = decay
     (rows, states), n = weights.shape, of_examples.shape[0]
     work = workspace(data, states, smoothing)
-    statistics, edge_statistics = work.node, work.edge[0]
+    statistics, edge_statistics, used = work.node, work.edge[0], work.used
     seen = np.zeros(rows, np.int32)
     for step in range(order.shape[0]):
         i = order[step]
@@ -44,8 +51,10 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
         for r in range(rows - states - 2, rows):
             _catch_up(weights, drift, r, step - seen[r], step_size, shrink, sums)
             seen[r] = step
+        score_transitions(data, weights, 1.0, work)
         potentials(i, data, weights, 1.0, work.unary, work.transition)
         smoothed_max(work.transition, length, smoothing, work)
+        use_all(used)
         for t in range(length):
             for s in range(states):
                 statistics[t, s] -= node[first + t, s]
@@ -54,9 +63,9 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
                 edge_statistics[p, s] -= edge[i, p, s]
         example_step = step_size * n * of_examples[i]
         # The next dense step will shrink these terms, which it should not.
-        add_parts(first, length, data, statistics, edge_statistics, -example_step / (1.0 - shrink), weights)
+        add_parts(first, length, data, statistics, edge_statistics, used, -example_step / (1.0 - shrink), weights)
         # They live on, shrinking, in all iterates to come.
         remaining = order.shape[0] - step
-        add_parts(first, length, data, statistics, edge_statistics, -example_step * sums[remaining], total)
+        add_parts(first, length, data, statistics, edge_statistics, used, -example_step * sums[remaining], total)
     for r in range(rows):
         _catch_up(weights, drift, r, order.shape[0] - seen[r], step_size, shrink, sums)

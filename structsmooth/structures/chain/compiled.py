@@ -10,7 +10,7 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 
 # Sums of products below this may have lost terms to underflow: they are redone in log space.
 _UNDERFLOW = 1e-290
-# Fewer states than this are faster one by one than by vector instructions.
+# Fewer states than this are faster one by one than by vector instructions, and not worth to be left out.
 _VECTOR = 16
 
 
@@ -21,16 +21,14 @@ def edge_index(transition, t):
 
 
 @compiled
-def viterbi(unary, transition, length, score, labels):
+def viterbi(unary, transition, most, length, score, labels):
     """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [T, S] is scratch.
 
-    The predecessor of a best prefix is looked up only along the best output.
+    The predecessor of a best prefix is looked up only along the best output. If all edges have the same transitions,
+    ``most`` may have the :func:`row_maxima` of these, which leave out states that cannot be best.
     """
-    states = unary.shape[1]
-    prunes = transition.shape[0] == 1 and states >= _VECTOR
-    most, kept = np.empty(states if prunes else 0), np.empty(states if prunes else 0, np.int64)
-    if prunes:
-        _row_maxima(transition[0], most)
+    states, prunes = unary.shape[1], most.shape[0] > 0
+    kept = np.empty(most.shape[0], np.int64)
     for s in range(states):
         score[0, s] = unary[0, s]
     for t in range(1, length):
@@ -72,20 +70,23 @@ def _max_product(before, edge, after):
             after[s] = value if value > after[s] else after[s]
 
 
+@inlined
+def row_maxima(states):
+    """An array for the largest transition from each state, as :func:`viterbi` takes it; without room for few states."""
+    return np.empty(states if states >= _VECTOR else 0)
+
+
 @compiled
-def _row_maxima(matrix, maxima):
-    """The largest entry of each row."""
-    columns = matrix.shape[1]
-    whole = columns - columns % 4
-    for p in range(matrix.shape[0]):
-        row = matrix[p]
-        a, b, c, d = -np.inf, -np.inf, -np.inf, -np.inf  # four at a time do not wait for each other
-        for s in range(0, whole, 4):
-            a, b = row[s] if row[s] > a else a, row[s + 1] if row[s + 1] > b else b
-            c, d = row[s + 2] if row[s + 2] > c else c, row[s + 3] if row[s + 3] > d else d
-        for s in range(whole, columns):
-            a = row[s] if row[s] > a else a
-        maxima[p] = max(max(a, b), max(c, d))
+def largest_entry(row):
+    """The largest entry of a row."""
+    whole = row.shape[0] - row.shape[0] % 4
+    a, b, c, d = -np.inf, -np.inf, -np.inf, -np.inf  # four at a time do not wait for each other
+    for s in range(0, whole, 4):
+        a, b = row[s] if row[s] > a else a, row[s + 1] if row[s + 1] > b else b
+        c, d = row[s + 2] if row[s + 2] > c else c, row[s + 3] if row[s + 3] > d else d
+    for s in range(whole, row.shape[0]):
+        a = row[s] if row[s] > a else a
+    return max(max(a, b), max(c, d))
 
 
 @compiled
@@ -410,9 +411,13 @@ def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
 
     Fills ``values`` [B, 1] and ``labels`` [B, 1, T], which must be zero.
     """
-    prefix = np.empty(unary.shape[1:])
+    prefix, most = np.empty(unary.shape[1:]), row_maxima(unary.shape[2] if transition.shape[1] == 1 else 0)
     for b in range(begin, end):
-        values[b, 0] = viterbi(unary[b], of_example(transition, b), lengths[b], prefix, labels[b, 0])
+        edges = of_example(transition, b)
+        if b == begin or transition.shape[0] > 1:
+            for p in range(most.shape[0]):
+                most[p] = largest_entry(edges[0, p])
+        values[b, 0] = viterbi(unary[b], edges, most, lengths[b], prefix, labels[b, 0])
 
 
 @entry_point

@@ -1,6 +1,7 @@
-"""The best spanning trees as torch operators over compiled loops; tensors elsewhere are copied to the CPU and back.
+"""Oracles of spanning trees as torch operators over compiled loops; tensors elsewhere are copied to the CPU and back.
 
-Shapes: scores [B, P] with P = n n L + n, of arcs (head, modifier, label) and of roots; lengths [B].
+Shapes: scores [B, P] with P = n n L + n, of arcs (head, modifier, label) and of roots; sums over labels of arcs
+[B, n, n], root [B, n]; lengths [B].
 """
 
 from typing import Any
@@ -8,14 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.structures.chain.reference import check_lengths, length_mask
 from structsmooth.structures.max_marginals import max_marginals_loop
-from structsmooth.structures.operators import cpu_loop
+from structsmooth.structures.operators import (
+    cpu_loop,
+    exp_oracle_backward,
+    gradients_of,
+    save_inputs_and_statistics,
+    slope,
+    without_statistics,
+)
+from structsmooth.structures.spanning_trees import elimination
 
 
 def _inputs(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool, *_: Any) -> tuple[Any, ...]:
-    smallest, largest = lengths.aminmax() if lengths.numel() else (0, 0)
-    if not 0 <= int(smallest) <= int(largest) <= words:
-        raise ValueError(f"lengths must be from 0 to {words}, got {lengths.tolist()}")
+    check_lengths(lengths, words, "n", least=0)
     return scores, words, lengths, labels, single_root
 
 
@@ -45,3 +53,33 @@ def _searches(scores: Tensor, *_: Any) -> int:
 def max_marginals(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool) -> Tensor:
     """Max-marginals [B, P]: the best tree with each arc, for each of them."""
     return scores.new_full(scores.shape, -torch.inf)
+
+
+def _log_partition(arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool) -> Tensor:
+    return elimination.log_partition(arcs, root, length_mask(lengths, arcs.shape[1]), single_root)[0]
+
+
+def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
+    """Gradients of ⟨weights, probabilities⟩ by potentials, in plain torch."""
+    return gradients_of(slope(lambda *scores: _log_partition(*scores, *others).sum(), weights), potentials)
+
+
+def _sum_inputs(arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool) -> tuple[Any, ...]:
+    check_lengths(lengths, arcs.shape[1], "n", least=0)
+    return arcs, root, lengths, single_root
+
+
+@cpu_loop(
+    "spanning_tree_sums",
+    "spanning_trees.compiled_elimination:batch_sums",
+    lambda arcs, *_: arcs.shape[1] * arcs.numel(),
+    exp_oracle_backward(_curvature),
+    save_inputs_and_statistics,
+    inputs=_sum_inputs,
+    finish=without_statistics,
+)
+def log_partition_and_marginals(
+    arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], and probabilities of arcs [B, n, n] and of roots [B, n]."""
+    return arcs.new_empty(arcs.shape[0]), arcs.new_zeros(arcs.shape), root.new_zeros(root.shape)

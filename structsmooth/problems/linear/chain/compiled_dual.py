@@ -8,15 +8,16 @@ workspaces are those of :mod:`structsmooth.problems.linear.chain.compiled_primal
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.compiled.rows import copy_rows
 from structsmooth.problems.linear.chain.compiled_features import entries, entry, most_entries
-from structsmooth.problems.linear.chain.compiled_packed import read, rows_of
+from structsmooth.problems.linear.chain.compiled_packed import clear_read, read, rows_of
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
     add_parts,
+    add_row,
     is_zero,
     max_oracle,
     potentials,
+    score_transitions,
     subtract_labels,
     workspace,
 )
@@ -32,28 +33,31 @@ def block(i, data, statistics):
 
 
 @compiled
-def empty_statistics(work, states):
-    """An array for the statistics of any one example, of unknown values: nodes [T, S], then transitions [S, S]."""
-    return np.empty((work.node.shape[0] + states, states))
+def zero_statistics(work, states):
+    """An array for the statistics of any one example: nodes [T, S], then transitions [S, S]."""
+    return np.zeros((work.node.shape[0] + states, states))
 
 
 @compiled
-def read_block(i, offsets, packed, rows):
+def read_block(i, offsets, packed, rows, used):
     """Where the tokens of example i start, and their number; its statistics are unpacked into ``rows``."""
     starts, kinds, columns, values = packed
     begin, end = rows_of(i, offsets, rows.shape[1])
-    read(kinds[begin:end], columns, values, starts[i], rows)
-    return offsets[i], offsets[i + 1] - offsets[i]
+    length = offsets[i + 1] - offsets[i]
+    read(kinds[begin:end], columns, values, starts[i], length, rows, used)
+    return offsets[i], length
 
 
 @compiled
-def mean_score(transition, length, unary, statistics):
+def mean_score(transition, length, unary, statistics, used):
     """Score of the statistics of an example."""
     states, score = unary.shape[1], 0.0
+    numbers, _, count = used
     for t in range(length):
         for s in range(states):
             score += unary[t, s] * statistics[t, s]
-    for p in range(states):
+    for j in range(count[0]):
+        p = numbers[j]
         for s in range(states):
             score += transition[p, s] * statistics[length + p, s]
     return score
@@ -89,8 +93,7 @@ def gather(first, length, data, node, slots, rows, sums):
                 rows[j] = r
                 for s in range(states):
                     sums[j, s] = 0.0
-            for s in range(states):
-                sums[j, s] += value * node[t, s]
+            add_row(value, node[t], sums[j])
     for j in range(count):
         slots[rows[j]] = -1
     return count
@@ -105,46 +108,47 @@ def _squared_sum(matrix, rows):
     return total
 
 
-@inlined
-def squared_norm(count, length, sums, node, edge, transition_scale):
+@compiled
+def squared_norm(count, length, sums, node, edge, used, transition_scale):
     """|B^T (node, edge)|^2, with the rows of features from :func:`gather`."""
-    ends = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1)
-    return _squared_sum(sums, count) + transition_scale**2 * _squared_sum(edge, edge.shape[0]) + ends
+    ends, edges, numbers = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1), 0.0, used[0]
+    for j in range(used[2][0]):
+        p = numbers[j]
+        for s in range(edge.shape[1]):
+            edges += edge[p, s] * edge[p, s]
+    return _squared_sum(sums, count) + transition_scale**2 * edges + ends
 
 
-@inlined
-def add_gathered(count, length, rows, sums, node, edge, factor, transition_scale, out):
+@compiled
+def add_gathered(count, length, rows, sums, node, edge, used, factor, transition_scale, out):
     """out += factor * B^T (node, edge), with the rows of features from :func:`gather`."""
-    states = node.shape[1]
     for j in range(count):
-        r = rows[j]
-        for s in range(states):
-            out[r, s] += factor * sums[j, s]
-    add_label_parts(length, node, edge, factor, transition_scale, out)
+        add_row(factor, sums[j], out[rows[j]])
+    add_label_parts(length, node, edge, used, factor, transition_scale, out)
 
 
-@inlined
-def move(statistics, length, size, node, edge):
-    """statistics += size * (node, edge)."""
-    states = node.shape[1]
+@compiled
+def add_statistics(length, factor, node, edge, used, out_node, out_edge):
+    """(out_node, out_edge) += factor * (node, edge), statistics of an example."""
+    numbers, _, count = used
     for t in range(length):
-        for s in range(states):
-            statistics[t, s] += size * node[t, s]
-    for p in range(states):
-        for s in range(states):
-            statistics[length + p, s] += size * edge[p, s]
+        add_row(factor, node[t], out_node[t])
+    for j in range(count[0]):
+        add_row(factor, edge[numbers[j]], out_edge[numbers[j]])
 
 
 @entry_point
 def block_values(data, weights, packed, from_labels, values):
     """Block gaps of examples, or block margins: what the score of the statistics is above that of the labels."""
     work = workspace(data, weights.shape[1], ())
-    offsets, example_weights, transition = data[1], data[5], work.transition
-    statistics = empty_statistics(work, weights.shape[1])
+    offsets, example_weights, transition, used = data[1], data[5], work.transition, work.used
+    statistics = zero_statistics(work, weights.shape[1])
+    score_transitions(data, weights, 1.0, work)
     for i in range(values.shape[0]):
-        _, length = read_block(i, offsets, packed, statistics)
+        _, length = read_block(i, offsets, packed, statistics, used)
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
-        mean = mean_score(transition, length, work.unary, statistics)
+        mean = mean_score(transition, length, work.unary, statistics, used)
+        clear_read(length, statistics, used)
         value = mean - labels if from_labels else max_oracle(transition, length, work) - mean
         values[i] = value * example_weights[i]
 
@@ -153,12 +157,14 @@ def block_values(data, weights, packed, from_labels, values):
 def expected_cost(data, states, packed):
     """Sum of the costs under the statistics, each times the weight of its example."""
     _, offsets, labels, costs, _, example_weights, _ = data
-    statistics, total = empty_statistics(workspace(data, states, ()), states), 0.0
+    work, total = workspace(data, states, ()), 0.0
+    statistics = zero_statistics(work, states)
     for i in range(example_weights.shape[0]):
-        first, length = read_block(i, offsets, packed, statistics)
+        first, length = read_block(i, offsets, packed, statistics, work.used)
         cost = 0.0
         for t in range(length):
             cost += costs[first + t] * (1.0 - statistics[t, labels[first + t]])
+        clear_read(length, statistics, work.used)
         total += example_weights[i] * cost
     return total
 
@@ -168,10 +174,10 @@ def dual_weights(data, packed, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
     states, offsets, example_weights = out.shape[1], data[1], data[5]
     work = workspace(data, states, ())
-    statistics, node, edge = empty_statistics(work, states), work.node, work.edge[0]
+    statistics, used = zero_statistics(work, states), work.used
     for i in range(example_weights.shape[0]):
-        first, length = read_block(i, offsets, packed, statistics)
-        copy_rows(statistics, node, length)
-        copy_rows(statistics[length:], edge, states)
-        subtract_labels(first, length, data[2], node, edge)
-        add_parts(first, length, data, node, edge, factor * example_weights[i], out)
+        first, length = read_block(i, offsets, packed, statistics, used)
+        node, edge = statistics[:length], statistics[length:]
+        subtract_labels(first, length, data[2], node, edge, used)
+        add_parts(first, length, data, node, edge, used, factor * example_weights[i], out)
+        clear_read(length, statistics, used)

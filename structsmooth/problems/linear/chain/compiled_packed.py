@@ -5,13 +5,11 @@ Packed statistics are a tuple of arrays: ``starts`` [n + 1], ``kinds`` of rows [
 example i begin at starts[i], row after row.
 """
 
-import numpy as np
-
 from structsmooth.compiled.atomic import take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.rows import fill_rows
-
-EMPTY = -1
+from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_none
+from structsmooth.problems.linear.chain.packed import EMPTY
 
 
 @inlined
@@ -58,11 +56,11 @@ def _write(rows, kinds, columns, values, start):
 
 
 @compiled
-def read(kinds, columns, values, start, rows):
-    """Unpacks rows of these kinds, whose entries begin at ``start``, into ``rows``."""
+def read(kinds, columns, values, start, length, rows, used):
+    """Unpacks rows of these kinds, whose entries begin at ``start``, into ``rows`` of zeros, ``length`` of nodes."""
     for r in range(kinds.shape[0]):
-        for s in range(rows.shape[1]):
-            rows[r, s] = 0.0
+        if r >= length and kinds[r] != EMPTY:
+            use(used, r - length)
         if kinds[r] >= 0:
             rows[r, kinds[r]] = 1.0
         for _ in range(_entries(kinds[r])):
@@ -71,14 +69,22 @@ def read(kinds, columns, values, start, rows):
 
 
 @compiled
-def _label_rows(labels, rows):
-    """Writes the parts of the labels of one example into its rows."""
-    length = labels.shape[0]
-    fill_rows(rows, rows.shape[0], 0.0)
-    for t in range(length):
-        rows[t, labels[t]] = 1.0
-        if t > 0:
-            rows[length + labels[t - 1], labels[t]] += 1.0
+def clear_read(length, rows, used):
+    """The rows of an example become zero, to read another one."""
+    fill_rows(rows, length, 0.0)
+    clear(rows[length:], used)
+    use_none(used)
+
+
+@compiled
+def _mark_used(length, rows, used, kinds):
+    """:func:`_mark` for rows of nodes and the edges in use; the kind of all other rows is ``EMPTY`` already."""
+    entries, (numbers, _, count) = _mark(rows, kinds[:length]), used
+    for j in range(count[0]):
+        r = length + numbers[j]
+        kinds[r] = _kind(rows[r])
+        entries += _entries(kinds[r])
+    return entries
 
 
 @entry_point
@@ -94,30 +100,15 @@ def pack(rows, offsets, packed):
 
 
 @entry_point
-def pack_labels(labels, states, offsets, packed):
-    """:func:`pack` of the parts of labels."""
-    starts, kinds, columns, values = packed
-    longest = 0
-    for i in range(offsets.shape[0] - 1):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    rows = np.empty((longest + states, states))
-    starts[0] = 0
-    for i in range(offsets.shape[0] - 1):
-        begin, end = rows_of(i, offsets, states)
-        parts = rows[: end - begin]
-        _label_rows(labels[offsets[i] : offsets[i + 1]], parts)
-        starts[i + 1] = starts[i] + _mark(parts, kinds[begin:end])
-        if columns.shape[0] > 0:
-            _write(parts, kinds[begin:end], columns, values, starts[i])
-
-
-@entry_point
 def unpack(packed, offsets, rows):
     """Write the packed rows of all examples into dense statistics."""
     starts, kinds, columns, values = packed
+    used = no_edges(rows.shape[1])
+    fill_rows(rows, rows.shape[0], 0.0)
     for i in range(offsets.shape[0] - 1):
         begin, end = rows_of(i, offsets, rows.shape[1])
-        read(kinds[begin:end], columns, values, starts[i], rows[begin:end])
+        length = end - begin - rows.shape[1]
+        read(kinds[begin:end], columns, values, starts[i], length, rows[begin:end], used)
 
 
 # While steps change statistics, the entries of an example stay where they are until a step on it. The first puts them
@@ -128,24 +119,24 @@ def unpack(packed, offsets, rows):
 
 
 @inlined
-def read_changed(i, begin, end, packed, changes, rows):
-    """Unpacks the rows of example i, which steps may have changed, into ``rows``."""
+def read_changed(i, begin, end, length, packed, changes, rows, used):
+    """Unpacks the rows of example i, which steps may have changed, into ``rows``, as :func:`read` does."""
     starts, _, old_columns, old_values = packed
     kinds, columns, values, where, _, _ = changes
     if where[i] < 0:
-        read(kinds[begin:end], old_columns, old_values, starts[i], rows)
+        read(kinds[begin:end], old_columns, old_values, starts[i], length, rows, used)
     else:
-        read(kinds[begin:end], columns, values, where[i], rows)
+        read(kinds[begin:end], columns, values, where[i], length, rows, used)
 
 
 @inlined
-def write_changed(i, begin, end, rows, changes):
+def write_changed(i, begin, end, length, rows, used, changes):
     """Packs new rows of example i into the changes."""
-    kinds, columns, values, where, reserved, used = changes
-    entries = _mark(rows, kinds[begin:end])
+    kinds, columns, values, where, reserved, taken = changes
+    entries = _mark_used(length, rows, used, kinds[begin:end])
     if where[i] < 0 or entries > reserved[i]:
         reserved[i] = entries if where[i] < 0 else min(2 * entries, (end - begin) * rows.shape[1])
-        where[i] = take(used, reserved[i])
+        where[i] = take(taken, reserved[i])
     _write(rows, kinds[begin:end], columns, values, where[i])
 
 

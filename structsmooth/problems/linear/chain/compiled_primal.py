@@ -14,8 +14,17 @@ import numpy as np
 from structsmooth.compiled.atomic import add_atomically
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.rows import copy_rows, divide_rows, fill_rows
+from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_all, use_none
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
-from structsmooth.structures.chain.compiled import exponentiate, log_partition, marginals, top_k, viterbi
+from structsmooth.structures.chain.compiled import (
+    exponentiate,
+    largest_entry,
+    log_partition,
+    marginals,
+    row_maxima,
+    top_k,
+    viterbi,
+)
 
 # Tuples that compiled passes take:
 #   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens (-inf
@@ -28,9 +37,12 @@ from structsmooth.structures.chain.compiled import exponentiate, log_partition, 
 # Finite, so that its product with statistics, which are 0 there, is 0. No score of a weight comes near.
 FORBIDDEN = -1e30
 _LEAST = -1e20
+# Numbers of a row that are added together.
+_PIECE = 64
 
 Workspace = namedtuple(
-    "Workspace", "unary transition node edge score back values labels simplex alpha scaled total exponential shift"
+    "Workspace",
+    "unary transition most node edge used score back values labels simplex alpha scaled total exponential shift",
 )
 
 
@@ -44,8 +56,10 @@ def workspace(data, states, smoothing):
     return Workspace(
         np.empty((steps, states)),
         np.empty((states, states)),
+        row_maxima(states),
         np.empty((steps, states)),
-        np.empty((1, states, states)),
+        np.zeros((1, states, states)),
+        no_edges(states),
         np.empty((steps, states, slots)),
         np.zeros((steps, states, slots), np.int64),
         np.empty(slots),
@@ -67,24 +81,50 @@ def transition_of(weights):
 
 
 @compiled
-def potentials(i, data, weights, scale, unary, transition):
-    """Cost-augmented potentials of example i under ``scale * weights``; returns the score of its labels.
+def _score_transitions_from(p, weights, factor, forbidden, transition, most):
+    """Scores of the transitions from label p, and the largest of them."""
+    states, rows = transition.shape[1], transition_of(weights)
+    for s in range(states):
+        transition[p, s] = factor * rows[p, s]
+    if forbidden.shape[0] > 0:
+        for s in range(states):
+            transition[p, s] += forbidden[p, s]
+    if most.shape[0] > 0:
+        most[p] = largest_entry(transition[p])
 
-    The transitions are a copy: several threads may change the weights, and a step that saw different transitions at
-    different times would not know its gap.
+
+@compiled
+def score_transitions(data, weights, scale, work):
+    """Scores of all transitions under ``scale * weights``.
+
+    They are a copy: several threads may change the weights, and a step that saw different transitions at different
+    times would not know its gap.
     """
-    features, sentence_offsets, labels, costs, transition_scale, _, forbidden = data
+    transition, most, factor, forbidden = work.transition, work.most, scale * data[4], data[6]
+    for p in range(transition.shape[0]):
+        _score_transitions_from(p, weights, factor, forbidden, transition, most)
+
+
+@compiled
+def score_used_transitions(data, weights, work):
+    """:func:`score_transitions` from the labels whose edges are in use, where no other weights have changed."""
+    transition, most, factor, forbidden = work.transition, work.most, data[4], data[6]
+    numbers, _, count = work.used
+    for j in range(count[0]):
+        _score_transitions_from(numbers[j], weights, factor, forbidden, transition, most)
+
+
+@compiled
+def potentials(i, data, weights, scale, unary, transition):
+    """Cost-augmented unary potentials of example i under ``scale * weights``; returns the score of its labels.
+
+    That of the transitions is taken from their scores, as :func:`score_transitions` gives them.
+    """
+    features, sentence_offsets, labels, costs, _, _, forbidden = data
     states = unary.shape[1]
-    rows, ends = transition_of(weights), weights[-2:]
+    ends = weights[-2:]
     first, last = sentence_offsets[i], sentence_offsets[i + 1] - 1
     nodes, edges = 0.0, 0.0
-    for p in range(states):
-        for s in range(states):
-            transition[p, s] = scale * transition_scale * rows[p, s]
-    if forbidden.shape[0] > 0:
-        for p in range(states):
-            for s in range(states):
-                transition[p, s] += forbidden[p, s]
     for token in range(first, last + 1):
         t = token - first
         for s in range(states):
@@ -136,8 +176,10 @@ def smoothed_max(transition, length, smoothing, work):
 
     Returns the smoothed value and the maximum.
     """
-    fill_rows(work.edge[0], transition.shape[0], 0.0)
+    clear(work.edge[0], work.used)
+    use_none(work.used)
     if len(smoothing) == 1:
+        use_all(work.used)
         return _exp_oracle(transition, length, smoothing[0], work)
     fill_rows(work.node, length, 0.0)
     if len(smoothing) == 2:
@@ -152,16 +194,17 @@ def smoothed_max(transition, length, smoothing, work):
 def max_oracle(transition, length, work):
     """Score of the best output under the potentials in ``work.unary``; it goes to ``work.labels``."""
     edges = transition.reshape((1, *transition.shape))
-    return viterbi(work.unary, edges, length, work.alpha, work.labels[0])
+    return viterbi(work.unary, edges, work.most, length, work.alpha, work.labels[0])
 
 
 @inlined
 def _add_output(labels, length, weight, work):
     """Add an output to the statistics."""
-    node, edge = work.node, work.edge
+    node, edge, used = work.node, work.edge, work.used
     for t in range(length):
         node[t, labels[t]] += weight
         if t > 0:
+            use(used, labels[t - 1])
             edge[0, labels[t - 1], labels[t]] += weight
 
 
@@ -212,32 +255,6 @@ def sum_product(unary, edges, length, work):
 
 
 @inlined
-def add_label_parts(length, node, edge, factor, transition_scale, out):
-    """out += factor * B^T (node, edge) in the rows of transitions and of first and last labels, of all examples."""
-    states = node.shape[1]
-    transition, ends = transition_of(out), out[-2:]
-    for s in range(states):
-        ends[0, s] += factor * node[0, s]
-        ends[1, s] += factor * node[length - 1, s]
-        for p in range(states):
-            transition[p, s] += factor * transition_scale * edge[p, s]
-
-
-@inlined
-def add_label_parts_atomically(length, node, edge, factor, transition_scale, out):
-    """:func:`add_label_parts` while other threads do the same; most entries are zero, and cost nothing."""
-    states, ends = node.shape[1], out.shape[0] - 2
-    for s in range(states):
-        if node[0, s] != 0.0:
-            add_atomically(out, ends, s, factor * node[0, s])
-        if node[length - 1, s] != 0.0:
-            add_atomically(out, ends + 1, s, factor * node[length - 1, s])
-        for p in range(states):
-            if edge[p, s] != 0.0:
-                add_atomically(out, ends - states + p, s, factor * transition_scale * edge[p, s])
-
-
-@inlined
 def is_zero(row):
     """Whether a row has nothing but zeros."""
     others = 0
@@ -246,27 +263,67 @@ def is_zero(row):
     return others == 0
 
 
+@inlined
+def add_row(factor, row, out):
+    """out += factor * row. Long rows of zeros are left out: memory that is written to takes room."""
+    states = row.shape[0]
+    for begin in range(0, states, _PIECE):
+        end = min(begin + _PIECE, states)
+        if states <= _PIECE or not is_zero(row[begin:end]):
+            for s in range(begin, end):
+                out[s] += factor * row[s]
+
+
 @compiled
-def add_parts(first, length, data, node, edge, factor, out):
+def add_label_parts(length, node, edge, used, factor, transition_scale, out):
+    """out += factor * B^T (node, edge) in the rows of transitions and of first and last labels, of all examples."""
+    states = node.shape[1]
+    transition, ends = transition_of(out), out[-2:]
+    numbers, _, count = used
+    for s in range(states):
+        ends[0, s] += factor * node[0, s]
+        ends[1, s] += factor * node[length - 1, s]
+    for j in range(count[0]):
+        add_row(factor * transition_scale, edge[numbers[j]], transition[numbers[j]])
+
+
+@compiled
+def add_label_parts_atomically(length, node, edge, used, factor, transition_scale, out):
+    """:func:`add_label_parts` while other threads do the same; most entries are zero, and cost nothing."""
+    states, ends = node.shape[1], out.shape[0] - 2
+    numbers, _, count = used
+    for s in range(states):
+        if node[0, s] != 0.0:
+            add_atomically(out, ends, s, factor * node[0, s])
+        if node[length - 1, s] != 0.0:
+            add_atomically(out, ends + 1, s, factor * node[length - 1, s])
+    for j in range(count[0]):
+        p = numbers[j]
+        for s in range(states):
+            if edge[p, s] != 0.0:
+                add_atomically(out, ends - states + p, s, factor * transition_scale * edge[p, s])
+
+
+@compiled
+def add_parts(first, length, data, node, edge, used, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
     features, _, _, _, transition_scale, _, _ = data
-    states = node.shape[1]
     for t in range(length):
         if not is_zero(node[t]):
             begin, end = entries(features, first + t)
             for q in range(begin, end):
                 r, value = entry(features, first + t, q)
-                for s in range(states):
-                    out[r, s] += factor * value * node[t, s]
-    add_label_parts(length, node, edge, factor, transition_scale, out)
+                add_row(factor * value, node[t], out[r])
+    add_label_parts(length, node, edge, used, factor, transition_scale, out)
 
 
 @compiled
-def subtract_labels(first, length, labels, node, edge):
+def subtract_labels(first, length, labels, node, edge, used):
     """Statistics minus the parts of the labels."""
     for t in range(length):
         node[t, labels[first + t]] -= 1.0
         if t > 0:
+            use(used, labels[first + t - 1])
             edge[labels[first + t - 1], labels[first + t]] -= 1.0
 
 
@@ -282,6 +339,7 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     work = workspace(data, states, smoothing)
     statistics, edge_statistics = work.node, work.edge[0]
     smoothed_loss, loss, cost = 0.0, 0.0, 0.0
+    score_transitions(data, weights, 1.0, work)
     for i in range(sentence_offsets.shape[0] - 1):
         first = sentence_offsets[i]
         length = sentence_offsets[i + 1] - first
@@ -297,6 +355,6 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
             copy_rows(statistics, node[first:], length)
             copy_rows(edge_statistics, edge[i], states)
         if gradient.shape[0] > 0:
-            subtract_labels(first, length, labels, statistics, edge_statistics)
-            add_parts(first, length, data, statistics, edge_statistics, example_weight, gradient)
+            subtract_labels(first, length, labels, statistics, edge_statistics, work.used)
+            add_parts(first, length, data, statistics, edge_statistics, work.used, example_weight, gradient)
     return smoothed_loss, loss, cost

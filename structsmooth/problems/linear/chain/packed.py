@@ -1,6 +1,5 @@
 """Statistics of linear chains, packed: what states of a run keep for large data."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,8 @@ from structsmooth.problems.linear.chain.data import ChainData, Part
 
 compiled_packed = LazyModule("structsmooth.problems.linear.chain.compiled_packed")
 
+# The kind of rows without entries.
+EMPTY = -1
 # A digest of the lengths of sequences, and numbers of sequences, rows, states and entries.
 _HEADER = 5
 
@@ -56,17 +57,36 @@ class Packed:
 
 
 def packed(data: ChainData, statistics: Tensor) -> Packed:
-    """The packed form of statistics, which may have it already."""
+    """The packed form of statistics, which may have it already: first starts and kinds are filled in, then entries."""
     if _is_packed(statistics):
         return _checked(data, statistics)
     rows, offsets = data.checked_statistics(statistics).numpy(), data.arrays[1]
-    return _filled(data, lambda arrays: compiled_packed.pack(rows, offsets, arrays))
+    counted = Packed.empty(data, 0)
+    compiled_packed.pack(rows, offsets, counted.arrays)
+    full = Packed.empty(data, int(counted.arrays[0][-1]))
+    compiled_packed.pack(rows, offsets, full.arrays)
+    return full
 
 
 def packed_labels(data: ChainData) -> Packed:
-    """The packed statistics of the labels."""
-    _, offsets, labels, *_ = data.arrays
-    return _filled(data, lambda arrays: compiled_packed.pack_labels(labels, data.states, offsets, arrays))
+    """The packed statistics of the labels: what else than a single 1 a row may have is a pair that occurs often."""
+    offsets, labels, states = data.sequences.offsets, data.labels, data.states
+    node_rows, sequence = data.token_rows()
+    first_rows = offsets + states * torch.arange(data.n + 1)
+    following = torch.arange(len(labels)) > offsets[sequence]
+    edge_rows = (offsets[1:] + states * torch.arange(data.n))[sequence[1:]] + labels[:-1]
+    pairs, counts = (edge_rows * states + labels[1:])[following[1:]].unique(return_counts=True)
+    rows, columns = pairs // states, pairs % states
+    _, of_row, entries = rows.unique_consecutive(return_inverse=True, return_counts=True)
+    single = (entries[of_row] == 1) & (counts == 1)
+    full = Packed.empty(data, int((~single).sum()))
+    starts, kinds, kept_columns, values = map(torch.from_numpy, full.arrays)
+    starts.copy_(torch.searchsorted(rows[~single], first_rows))
+    kinds.fill_(EMPTY)[node_rows] = labels.to(kinds.dtype)
+    kinds[rows] = torch.where(single, columns, EMPTY - entries[of_row]).to(kinds.dtype)
+    kept_columns.copy_(columns[~single])
+    values.copy_(counts[~single])
+    return full
 
 
 def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
@@ -106,15 +126,6 @@ class Changes:
         after.arrays[0][:], after.arrays[1][:] = starts, kinds
         compiled_packed.gather_changed(self.before.arrays, self.arrays, *after.arrays[::2], after.arrays[3])
         return after
-
-
-def _filled(data: ChainData, fill: Callable[[tuple[Any, ...]], None]) -> Packed:
-    """What a compiled pass fills in: first starts and kinds, then entries too."""
-    counted = Packed.empty(data, 0)
-    fill(counted.arrays)
-    full = Packed.empty(data, int(counted.arrays[0][-1]))
-    fill(full.arrays)
-    return full
 
 
 def _is_packed(statistics: Tensor) -> bool:
