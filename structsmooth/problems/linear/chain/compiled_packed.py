@@ -9,7 +9,8 @@ from structsmooth.compiled.atomic import take
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 from structsmooth.compiled.rows import fill_rows
 from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_none
-from structsmooth.problems.linear.chain.packed import EMPTY
+
+EMPTY = -1
 
 
 @inlined

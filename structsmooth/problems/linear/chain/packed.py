@@ -14,8 +14,6 @@ from structsmooth.problems.linear.chain.data import ChainData, Part
 
 compiled_packed = LazyModule("structsmooth.problems.linear.chain.compiled_packed")
 
-# The kind of rows without entries.
-EMPTY = -1
 # A digest of the lengths of sequences, and numbers of sequences, rows, states and entries.
 _HEADER = 5
 
@@ -82,8 +80,8 @@ def packed_labels(data: ChainData) -> Packed:
     full = Packed.empty(data, int((~single).sum()))
     starts, kinds, kept_columns, values = map(torch.from_numpy, full.arrays)
     starts.copy_(torch.searchsorted(rows[~single], first_rows))
-    kinds.fill_(EMPTY)[node_rows] = labels.to(kinds.dtype)
-    kinds[rows] = torch.where(single, columns, EMPTY - entries[of_row]).to(kinds.dtype)
+    kinds.fill_(compiled_packed.EMPTY)[node_rows] = labels.to(kinds.dtype)
+    kinds[rows] = torch.where(single, columns, compiled_packed.EMPTY - entries[of_row]).to(kinds.dtype)
     kept_columns.copy_(columns[~single])
     values.copy_(counts[~single])
     return full
