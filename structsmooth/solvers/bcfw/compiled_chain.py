@@ -90,7 +90,7 @@ def _held_scores(transition, unary, held, alpha, stamps, scores):
     return best
 
 
-@compiled
+@inlined
 def _add_output(y, length, factor, node, edge, used):
     """(node, edge) += factor * the parts of an output."""
     for t in range(length):

@@ -93,7 +93,7 @@ def gather(first, length, data, node, slots, rows, sums):
                 rows[j] = r
                 for s in range(states):
                     sums[j, s] = 0.0
-            add_row(value, node[t], sums[j])
+            add_row(value, node, t, sums, j)
     for j in range(count):
         slots[rows[j]] = -1
     return count
@@ -108,7 +108,7 @@ def _squared_sum(matrix, rows):
     return total
 
 
-@compiled
+@inlined
 def squared_norm(count, length, sums, node, edge, used, transition_scale):
     """|B^T (node, edge)|^2, with the rows of features from :func:`gather`."""
     ends, edges, numbers = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1), 0.0, used[0]
@@ -119,11 +119,11 @@ def squared_norm(count, length, sums, node, edge, used, transition_scale):
     return _squared_sum(sums, count) + transition_scale**2 * edges + ends
 
 
-@compiled
+@inlined
 def add_gathered(count, length, rows, sums, node, edge, used, factor, transition_scale, out):
     """out += factor * B^T (node, edge), with the rows of features from :func:`gather`."""
     for j in range(count):
-        add_row(factor, sums[j], out[rows[j]])
+        add_row(factor, sums, j, out, rows[j])
     add_label_parts(length, node, edge, used, factor, transition_scale, out)
 
 
@@ -132,9 +132,9 @@ def add_statistics(length, factor, node, edge, used, out_node, out_edge):
     """(out_node, out_edge) += factor * (node, edge), statistics of an example."""
     numbers, _, count = used
     for t in range(length):
-        add_row(factor, node[t], out_node[t])
+        add_row(factor, node, t, out_node, t)
     for j in range(count[0]):
-        add_row(factor, edge[numbers[j]], out_edge[numbers[j]])
+        add_row(factor, edge, numbers[j], out_edge, numbers[j])
 
 
 @entry_point

@@ -12,7 +12,7 @@ from collections import namedtuple
 import numpy as np
 
 from structsmooth.compiled.atomic import add_atomically
-from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.jit import compiled, entry_point, inlined, uncounted
 from structsmooth.compiled.rows import copy_rows, divide_rows, fill_rows
 from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_all, use_none
 from structsmooth.problems.linear.chain.compiled_features import entries, entry
@@ -80,7 +80,7 @@ def transition_of(weights):
     return weights[weights.shape[0] - states - 2 : weights.shape[0] - 2]
 
 
-@compiled
+@inlined
 def _score_transitions_from(p, weights, factor, forbidden, transition, most):
     """Scores of the transitions from label p, and the largest of them."""
     states, rows = transition.shape[1], transition_of(weights)
@@ -263,18 +263,24 @@ def is_zero(row):
     return others == 0
 
 
-@inlined
-def add_row(factor, row, out):
-    """out += factor * row. Long rows of zeros are left out: memory that is written to takes room."""
-    states = row.shape[0]
+@uncounted
+def add_row(factor, rows, i, out, r):
+    """out[r] += factor * rows[i]. Pieces of long rows that are zero are left out: memory takes room once written to."""
+    states = rows.shape[1]
+    if states <= _PIECE:
+        for s in range(states):
+            out[r, s] += factor * rows[i, s]
+        return
     for begin in range(0, states, _PIECE):
-        end = min(begin + _PIECE, states)
-        if states <= _PIECE or not is_zero(row[begin:end]):
+        end, others = min(begin + _PIECE, states), 0
+        for s in range(begin, end):
+            others += rows[i, s] != 0.0
+        if others > 0:
             for s in range(begin, end):
-                out[s] += factor * row[s]
+                out[r, s] += factor * rows[i, s]
 
 
-@compiled
+@inlined
 def add_label_parts(length, node, edge, used, factor, transition_scale, out):
     """out += factor * B^T (node, edge) in the rows of transitions and of first and last labels, of all examples."""
     states = node.shape[1]
@@ -284,10 +290,10 @@ def add_label_parts(length, node, edge, used, factor, transition_scale, out):
         ends[0, s] += factor * node[0, s]
         ends[1, s] += factor * node[length - 1, s]
     for j in range(count[0]):
-        add_row(factor * transition_scale, edge[numbers[j]], transition[numbers[j]])
+        add_row(factor * transition_scale, edge, numbers[j], transition, numbers[j])
 
 
-@compiled
+@inlined
 def add_label_parts_atomically(length, node, edge, used, factor, transition_scale, out):
     """:func:`add_label_parts` while other threads do the same; most entries are zero, and cost nothing."""
     states, ends = node.shape[1], out.shape[0] - 2
@@ -313,7 +319,7 @@ def add_parts(first, length, data, node, edge, used, factor, out):
             begin, end = entries(features, first + t)
             for q in range(begin, end):
                 r, value = entry(features, first + t, q)
-                add_row(factor * value, node[t], out[r])
+                add_row(factor * value, node, t, out, r)
     add_label_parts(length, node, edge, used, factor, transition_scale, out)
 
 
