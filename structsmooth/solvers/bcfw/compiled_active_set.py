@@ -81,8 +81,10 @@ def remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps
     if kind > 0:
         _reweight(y, away, towards, size, longest, held, alpha, stamps)
     if caching:
-        place = _slot(y, held, alpha, stamps)  # which may clear a stamp
-        stamps[place] = stamps.max() + 1
+        place, latest = _slot(y, held, alpha, stamps), 0  # which may clear a stamp
+        for c in range(stamps.shape[0]):  # numba compiles stamps.max() for half a second
+            latest = stamps[c] if stamps[c] > latest else latest
+        stamps[place] = latest + 1
 
 
 @compiled

@@ -17,7 +17,7 @@ _LEAST = -600.0
 @compiled
 def _scaled(arcs, root, single_root, weights, at_root):
     """Weights [n, n] of arcs and [n] of roots, relative to the largest into each word; the logarithm of these."""
-    n, log_scale, of_root = weights.shape[0], 0.0, 0.0
+    n, log_scale, of_root = weights.shape[0], 0.0, -np.inf
     for m in range(n):
         largest = -np.inf
         for h in range(n):
@@ -31,8 +31,9 @@ def _scaled(arcs, root, single_root, weights, at_root):
         for h in range(n):
             weights[h, m] = np.exp(arcs[h, m] - largest) if h != m else 0.0
         at_root[m] = root[m] - largest
-    if single_root and n > 0 and at_root[:n].max() > -np.inf:
-        of_root = at_root[:n].max()  # one arc of the root is in every tree
+        of_root = at_root[m] if at_root[m] > of_root else of_root
+    if not single_root or of_root == -np.inf:
+        of_root = 0.0  # else one arc of the root is in every tree
     for m in range(n):
         at_root[m] = np.exp(at_root[m] - of_root)
     return log_scale + of_root
