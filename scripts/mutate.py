@@ -2,8 +2,8 @@
 
 A fault is a comparison turned, a sign, a constant by one, an "and" for an "or", a statement left out, or an index by
 one, at a place drawn by the seed. For each, the tests that run the line are run on a copy of the repository; compiled
-lines, which coverage does not see, count as run where Python calls an entry point that can reach them. Which tests run
-which lines is measured once, with --measure, and kept in build/contexts.
+lines, which coverage does not see, count as run by all tests of the files in Python that name a module with an entry
+point that can reach them. Which tests run which lines is measured once, with --measure, and kept in build/contexts.
 """
 
 import ast
@@ -166,34 +166,29 @@ class Tests:
     def of(self, fault: Fault) -> list[str]:
         """The tests of a fault, at most so many."""
         if Path(fault.path).name.startswith("compiled") or "/compiled/" in fault.path:
-            places = list(_calls(fault))
+            lists = [tests for path in _callers(fault) for tests in self.data.contexts_by_lineno(str(path)).values()]
         else:
-            places = [(fault.path, fault.line)]
-        names = {context.partition("|")[0] for path, line in places for context in self._contexts(path, line)} - {""}
+            lists = [self.data.contexts_by_lineno(str(ROOT / fault.path)).get(fault.line, [])]
+        names = {context.partition("|")[0] for contexts in lists for context in contexts} - {""}
         return sorted(names if len(names) <= self.most else self.drawn.sample(sorted(names), self.most))
 
-    def _contexts(self, path: str, line: int) -> list[str]:
-        return self.data.contexts_by_lineno(str(ROOT / path)).get(line, [])
 
-
-def _calls(fault: Fault) -> Iterator[tuple[str, int]]:
-    """The lines of Python that call an entry point which reaches the function of the fault."""
-    entries = {name for name, functions in _entry_points() if _holds(functions, fault)}
-    words = re.compile(rf"\b(?:{'|'.join(entries)})\b")
-    for folder in _PRODUCT if entries else ():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if not path.name.startswith("compiled"):
-                for number, line in enumerate(path.read_text().splitlines(), 1):
-                    if words.search(line):
-                        yield str(path.relative_to(ROOT)), number
+def _callers(fault: Fault) -> list[Path]:
+    """The files in Python that name a module with an entry point which reaches the function of the fault."""
+    modules = {module for module, functions in _entry_points() if _holds(functions, fault)}
+    names = [r"{}(\.| import .*\b){}".format(*module.split(".")[-2:]) for module in sorted(modules)]
+    words = re.compile(rf"\b({'|'.join(names)})\b")
+    paths = [path for folder in _PRODUCT if names for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [path for path in paths if not path.name.startswith("compiled") and words.search(path.read_text())]
 
 
 def _entry_points() -> Iterator[tuple[str, list[object]]]:
+    """The module of each entry point, and the functions that it reaches."""
     for path in sorted((ROOT / "structsmooth").rglob("compiled*.py")):
         module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-        for name, value in vars(module).items():
+        for value in vars(module).values():
             if hasattr(value, "py_func") and value.py_func.__module__ == module.__name__:
-                yield name, [function.__code__ for function in reached(value.py_func)]
+                yield module.__name__, [function.__code__ for function in reached(value.py_func)]
 
 
 def _holds(codes: list[object], fault: Fault) -> bool:
@@ -233,9 +228,8 @@ def is_found(fault: Fault, names: list[str], folder: Path, limit: float = 900.0)
     path.write_text(text[: fault.start] + fault.new + text[fault.start + len(fault.old) :])
     listed = folder / "tests.txt"
     listed.write_text("\n".join(names))
-    paths = f"pythonpath={folder / 'build/sources'} {folder} {folder / 'tests'}"
-    arguments = ["-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", "-o", paths, f"@{listed}"]
-    environment = os.environ | {"PYTHONPATH": str(folder / "build" / "sources")}
+    arguments = ["-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", f"@{listed}"]
+    environment = os.environ | {"PYTHONPATH": str(folder)}
     try:
         ran = subprocess.run(
             [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
@@ -252,10 +246,8 @@ def _copy(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns(".*", "build", "runs", "__pycache__")
     shutil.copytree(ROOT, folder, ignore=ignored)
-    sources = folder / "build" / "sources" / "structsmooth"
-    sources.mkdir(parents=True)
-    for path in [*(folder / "structsmooth").iterdir(), folder / "models", folder / "tasks"]:
-        (sources / path.name).symlink_to(path)
+    for name in ("models", "tasks"):
+        (folder / "structsmooth" / name).symlink_to(folder / name)
     return folder
 
 

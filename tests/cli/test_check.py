@@ -51,9 +51,22 @@ def test_findings_have_next_steps(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert row[2].startswith(step)
 
 
-def test_files_without_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "parts.txt").write_text("dog NN\nsings VB\n\n" * 10)
-    assert main(["check", str(tmp_path / "parts.txt"), "--scheme", "plain"]) == 0
+@pytest.mark.parametrize(
+    ("name", "sentence", "flags"),
+    [
+        ("parts.txt", "dog NN\nsings VB\n\n", ["--scheme", "plain"]),
+        (
+            "parts.conllu",
+            "1 dog _ NN _ _ _ _ _ _\n2 sings _ VB _ _ _ _ _ _\n\n".replace(" ", "\t"),
+            ["--column", "upos"],
+        ),
+    ],
+)
+def test_files_without_findings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str, flags: list[str]
+) -> None:
+    (tmp_path / name).write_text(sentence * 10)
+    assert main(["check", str(tmp_path / name), *flags]) == 0
     assert capsys.readouterr().out.endswith("| NN | 10 |\n| VB | 10 |\n\nnothing to mend\n")
 
 

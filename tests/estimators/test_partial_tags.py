@@ -36,6 +36,7 @@ def test_likelihood_is_marginal(constrained):
     regularizer = 0.15 / len(WORDS) * float(np.square(tagger.weights_).sum())
     assert total / len(WORDS) + regularizer == pytest.approx(tagger.objective_, rel=1e-6)
     assert np.isnan(tagger.gap_)
+    assert tagger.n_iter_ < tagger.max_iter
     assert tagger.predict(WORDS) == COMPLETE
 
 

@@ -141,12 +141,26 @@ def calls(member: Member) -> Refusals:
     return bad_calls(member.build(*instance), y, member.build(*rows(instance, slice(1))))
 
 
+def bad_lengths() -> Refusals:
+    """Structures that take lengths, with lengths that are too large."""
+    cases: Refusals = {}
+    for name, member in BUILT_IN.items():
+        instance = member.random("tiny")
+        lengths = getattr(member.build(*instance), "lengths", torch.empty(0))
+        for i, tensor in enumerate(instance):
+            if torch.equal(tensor, lengths):
+                wrong = [*instance[:i], lengths + 100, *instance[i + 1 :]]
+                cases[name] = (lambda m=member, w=wrong: m.build(*w), ValueError, "lengths must be from 0 to")
+    return cases
+
+
 test_refuses_bad_potentials = refusing(
     {f"{name}: {c}": case for name, m in BUILT_IN.items() for c, case in calls_with_bad_potentials(m).items()}
 )
 test_refuses_bad_calls = refusing(
     {f"{name}: {c}": case for name, m in BUILT_IN.items() for c, case in calls(m).items()}
 )
+test_refuses_bad_lengths = refusing(bad_lengths())
 
 
 @every()

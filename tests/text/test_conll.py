@@ -303,6 +303,7 @@ def test_shards_are_read_as_one_corpus(tmp_path: Path) -> None:
     assert joined.documents is not None
     assert joined.documents.tolist() == [0, 0, 1, 2]
     assert list(read_corpus(pattern, share=lambda count: range(1, count - 1))) == list(whole)[1:3]
+    assert list(read_corpus(str(tmp_path / "0*"))) == list(whole)[:2]
     before = checksum(pattern)
     (tmp_path / "3.txt").write_text("Bo VBD\n")
     assert checksum(pattern) != before

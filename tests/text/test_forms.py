@@ -189,6 +189,8 @@ def test_a_column_of_inner_entities_is_chosen() -> None:
         assert corpus.form == "4 columns, words in 2, tags in 4, numbers of words in 1, 3 left out"
         assert not task.plain
         assert corpus[0].columns == []
+    unused = content.replace("\tB-PER\t", "\t_\t").replace("\tO\t", "\t_\t")
+    assert NER(tag_column=4).read(io.StringIO(unused)).form == corpus.form
     assert NER().read(io.StringIO(content))[0].tags == ["B-PER", "O", "B-PER"]
     for tags in (["B-PART", "O"], ["B-PER", "O"]):  # a tagger tells them by the tags that it knows
         found = Inputs(2, [], ["Ada"]).read(io.StringIO(content), tags)[0]

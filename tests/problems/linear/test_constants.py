@@ -51,6 +51,23 @@ def test_passes_are_those_of_the_listed_problem(space: str, own: Any, asked: Any
         assert_close(change, expected.gradient_change(0.3 * w, reference, batch), rtol=0, atol=1e-10)
 
 
+class RewardedWhere(Chain):
+    """Some inputs have a constant reward of the second label."""
+
+    def forward(self, x: Tensor) -> LinearChain:
+        chain = super().forward(x)
+        return LinearChain(chain.unary + torch.where(x[:, :1, :1] > 0, torch.tensor([0.0, 0.7]), 0.0), chain.transition)
+
+
+def test_some_examples_alone_have_constants() -> None:
+    module = RewardedWhere("shared")
+    data = data_of(module)
+    problem = LinearModuleProblem(module, data)
+    for batch in torch.arange(len(data))[:, None]:
+        anew = LinearModuleProblem(module, data)  # it knows of no example
+        assert_close(*(p.affine_batch(batch).oracle(p.start(), Max()).cost for p in (problem, anew)))
+
+
 # Exact pairwise steps leave two outputs with one score: the next step on the example breaks a tie by rounding.
 # Proximal steps meet such a tie in their sixth pass.
 @every_space

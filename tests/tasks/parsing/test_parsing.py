@@ -388,11 +388,19 @@ def test_arcs_are_drawn_above_those_under_them():
                 assert height[a] > height[b] or spans[0] == spans[1]
 
 
-def test_draws_a_picture_of_each_sentence(parser, tmp_path):
+def test_draws_a_picture_of_each_sentence(parser, tmp_path, monkeypatch):
     examples = parser.examples[:2]
     wrong = Tree((0, *[1] * (len(examples[1]) - 1)), ("dep",) * len(examples[1]))
     parser.fitted.draw(examples, [[(0.0, examples[0].tree)], [(0.0, wrong)]], tmp_path)
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["0001.png", "0002.png"]
+    figures = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: figures.append(figure))
+    parser.fitted.draw(examples, [[(0.0, examples[0].tree)], [(0.0, wrong)]], tmp_path)
+    missed = sum(a != b for a, b in zip(examples[1].tree.heads, wrong.heads, strict=True))
+    for figure, example, below in zip(figures, examples, (0, missed), strict=True):
+        [panel], arcs = figure.axes, len(example) - 1  # and the root, with an arrow
+        assert len(panel.lines) == arcs  # their tips
+        assert len(panel.patches) == arcs + below
 
 
 def test_shows_wrong_arcs_and_those_that_are_missed(parser):

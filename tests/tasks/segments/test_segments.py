@@ -34,9 +34,11 @@ def blank(length: int, *segments: tuple[int, int, str], unmarked: tuple[tuple[in
 
 
 class TestFiles:
-    def test_archives_and_tables_read_back(self, tmp_path):
-        expected = signals.series()
-        read = read_series(signals.save(tmp_path)), read_series(signals.table(expected, tmp_path / "s.csv"))
+    @pytest.mark.parametrize("count", [1, 6])
+    def test_archives_and_tables_read_back(self, tmp_path, count):
+        expected = signals.series(count)
+        archive = signals.save(tmp_path, **signals.arrays(expected))
+        read = read_series(archive), read_series(signals.table(expected, tmp_path / "s.csv"))
         for own in read:
             assert len(own) == len(expected)
             assert all(map(same, own, expected))
