@@ -96,3 +96,20 @@ def test_words_with_no_head_but_the_root() -> None:
     assert_close(tree.logsumexp(), torch.tensor([3.0, -torch.inf]).double())
     assert tree.max()[1].tolist() == [[0, 1, 1], [0, 0, 0]]
     assert tree.sample(2).tolist() == [[[0, 1, 1]] * 2, [[0, 0, 0]] * 2]
+
+
+@pytest.mark.parametrize("single_root", [True, False])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_score_that_is_no_number_reaches_the_sum_of_its_example_alone(single_root: bool, value: float) -> None:
+    """Wherever it stands, and so whenever its words are eliminated; example 0 has none."""
+    scores = torch.zeros(17, 5, 4)
+    arcs = [(head, word) for head in range(5) for word in range(4) if head != word + 1]
+    for example, arc in enumerate(arcs, 1):
+        scores[(example, *arc)] = value
+    scores.requires_grad_()
+    log_z = SpanningTree(scores[:, 1:], scores[:, 0], single_root=single_root, validate_args=False).logsumexp()
+    log_z.sum().backward()
+    assert log_z.isfinite().tolist() == [True] + [False] * 16
+    assert scores.grad is not None
+    assert_close(scores.grad[0].sum(), torch.tensor(4.0))
+    assert not scores.grad[1:].any()

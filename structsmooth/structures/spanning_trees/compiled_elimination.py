@@ -139,8 +139,8 @@ def _by_weights(arcs, root, single_root, work, in_arcs, in_root):
 
 @inlined
 def _log_add(a, b):
-    """log(exp(a) + exp(b))."""
-    largest = max(a, b)
+    """log(exp(a) + exp(b)); NaN if either is."""
+    largest = np.maximum(a, b)
     return largest + np.log1p(np.exp(min(a, b) - largest)) if largest > -np.inf else largest
 
 
@@ -178,7 +178,7 @@ def _log_eliminate(logs, single_root, totals, over, order, places):
                 j = order[b]
                 way = logs[i, k] + logs[k, j] - totals[k]
                 over[place] = 0.0
-                if a != b and way > -np.inf:
+                if a != b and way != -np.inf:  # NaN goes on, to the value
                     logs[i, j] = _log_add(logs[i, j], way)
                     over[place] = np.exp(way - logs[i, j])
                 place += 1
