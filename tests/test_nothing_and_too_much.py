@@ -209,6 +209,7 @@ def one_nan(backend: Backend) -> dict[str, Structure]:
         "semi-Markov": SemiMarkov(nan, z(2, 2), z(2, 2), **rest),
         "siblings": SiblingTree(z(2, 3, 3), siblings, z(2, 3), **rest),
         "tree": ProjectiveTree(siblings[:, 0], z(2, 3), **rest),
+        "spanning tree": SpanningTree(siblings[:, 0], z(2, 3), validate_args=False),
     }
 
 

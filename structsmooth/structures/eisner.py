@@ -42,7 +42,7 @@ def charts(sums: Sums, arcs: Tensor) -> Charts:
     def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
         """State: complete trees by first and by last words, then incomplete ones, right by first and left by last."""
         right, right_end, left, left_end, made_right, made_left_end = state
-        width, to_right, to_left = inputs
+        (width,), to_right, to_left = inputs  # a number: torch may leave the size of dimensions open, even if it is 1
         last = (place + width).clamp_max(count - 1)
         exists, rest = place + width < count, width - place  # what a split leaves of the width
 
@@ -102,7 +102,7 @@ def uses(sums: Sums, found: Charts, by_right: Tensor, by_left: Tensor) -> Tensor
     def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
         """State: derivatives by complete and by incomplete trees, right and left, by first word and width."""
         right, left, made_right, made_left = state
-        width, met, completed_right, completed_left = inputs
+        (width,), met, completed_right, completed_left = inputs
 
         def at(chart: Tensor) -> Tensor:
             return chart.index_select(2, width)

@@ -24,9 +24,9 @@ class SpanningTree(Dependencies, LinearlyScored):
     Complexity per example: max oracle O(n² (n + L)) at worst, by contraction of cycles, exact with one child of the
     root at any scale of the scores; top-K a few times that for each output; exp oracle O(n³ + n² L) by elimination
     without subtraction; a sample O(n² log n) in addition; max-marginals a max oracle for each labelled arc. All but
-    samples run on the CPU, with sums in float64. The relative error of the log-partition function is about the rounding
-    unit at any scale of the scores. -inf forbids an arc. An example without any allowed tree has value -inf and zero
-    gradient.
+    samples run on the CPU, with sums in float64. The error of the log-partition function, relative to the largest score
+    of a tree, is about the rounding unit at any scale of the scores. -inf forbids an arc. An example without any
+    allowed tree has value -inf and zero gradient.
 
     Args:
         arcs: scores [B, n, n], floating point; entry [b, h, m] is for an arc from head h to its modifier m. The

@@ -271,7 +271,7 @@ class BCFW(DualSolver[BCFWState]):
     ) -> BCFWState:
         """State before the first pass, with those of the active sets and caches that the steps need.
 
-        The weights are those of the statistics, if they are not known.
+        Weights that are not given are computed from the statistics.
         """
         statistics = problem.packed(statistics)
         v = problem.dual_weights(statistics, lam) if weights is None else weights

@@ -10,7 +10,7 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 
 # Sums of products below this may have lost terms to underflow: they are redone in log space.
 _UNDERFLOW = 1e-290
-# Fewer states than this are faster one by one than by vector instructions, and not worth to be left out.
+# Fewer states than this are faster one by one than by vector instructions, and too few to be worth leaving out.
 _VECTOR = 16
 
 
@@ -25,7 +25,7 @@ def viterbi(unary, transition, most, length, score, labels):
     """Max oracle (Algorithm 1): fills ``labels``, returns the value; ``score`` [T, S] is scratch.
 
     The predecessor of a best prefix is looked up only along the best output. If all edges have the same transitions,
-    ``most`` may have the :func:`row_maxima` of these, which leave out states that cannot be best.
+    ``most`` may have the largest of each row of these, by which states are left out that cannot be best.
     """
     states, prunes = unary.shape[1], most.shape[0] > 0
     kept = np.empty(most.shape[0], np.int64)
@@ -71,7 +71,7 @@ def _max_product(before, edge, after):
 
 
 @inlined
-def row_maxima(states):
+def room_for_maxima(states):
     """An array for the largest transition from each state, as :func:`viterbi` takes it; without room for few states."""
     return np.empty(states if states >= _VECTOR else 0)
 
@@ -411,7 +411,7 @@ def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
 
     Fills ``values`` [B, 1] and ``labels`` [B, 1, T], which must be zero.
     """
-    prefix, most = np.empty(unary.shape[1:]), row_maxima(unary.shape[2] if transition.shape[1] == 1 else 0)
+    prefix, most = np.empty(unary.shape[1:]), room_for_maxima(unary.shape[2] if transition.shape[1] == 1 else 0)
     for b in range(begin, end):
         edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:

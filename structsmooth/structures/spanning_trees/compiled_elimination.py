@@ -10,7 +10,7 @@ import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
 
-# The logarithm of what totals may be below 1, together: weights that underflow could matter beyond it.
+# Where the logarithms of the totals below 1 sum to less than this, weights that underflow could matter.
 _LEAST = -600.0
 
 

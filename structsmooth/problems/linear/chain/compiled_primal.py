@@ -21,7 +21,7 @@ from structsmooth.structures.chain.compiled import (
     largest_entry,
     log_partition,
     marginals,
-    row_maxima,
+    room_for_maxima,
     top_k,
     viterbi,
 )
@@ -36,8 +36,8 @@ from structsmooth.structures.chain.compiled import (
 
 # Finite, so that its product with statistics, which are 0 there, is 0. No score of a weight comes near.
 FORBIDDEN = -1e30
-_LEAST = -1e20
-# Numbers of a row that are added together.
+_LEAST = -1e20  # scores below it are forbidden
+# Numbers of a row that are looked at together: rows of fewer labels are not looked at.
 _PIECE = 64
 
 Workspace = namedtuple(
@@ -56,7 +56,7 @@ def workspace(data, states, smoothing):
     return Workspace(
         np.empty((steps, states)),
         np.empty((states, states)),
-        row_maxima(states),
+        room_for_maxima(states),
         np.empty((steps, states)),
         np.zeros((1, states, states)),
         no_edges(states),
@@ -265,7 +265,7 @@ def is_zero(row):
 
 @uncounted
 def add_row(factor, rows, i, out, r):
-    """out[r] += factor * rows[i]. Pieces of long rows that are zero are left out: memory takes room once written to."""
+    """out[r] += factor * rows[i]. Pieces of long rows that are zero are left out, and take no memory."""
     states = rows.shape[1]
     if states <= _PIECE:
         for s in range(states):
