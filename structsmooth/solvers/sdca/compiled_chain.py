@@ -11,12 +11,7 @@ from structsmooth.problems.linear.chain.compiled_dual import (
     squared_norm,
 )
 from structsmooth.problems.linear.chain.compiled_edges import use_all
-from structsmooth.problems.linear.chain.compiled_primal import (
-    potentials,
-    score_transitions,
-    smoothed_max,
-    workspace,
-)
+from structsmooth.problems.linear.chain.compiled_primal import potentials, score_transitions, smoothed_max, workspace
 
 
 @compiled
