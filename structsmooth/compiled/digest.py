@@ -28,7 +28,8 @@ def digest(function: FunctionType) -> str:
         text.update(repr([_name(caller), caller.__defaults__, *_instructions(caller.__code__)]).encode())
         for name, value in _named_values(caller):
             callee = _function_behind(value)
-            text.update(repr((name, _described(value) if callee is None else _name(callee))).encode())
+            meaning = _described(value) if callee is None else (_name(callee), _options(value))
+            text.update(repr((name, meaning)).encode())
     return text.hexdigest()
 
 
@@ -46,6 +47,13 @@ def _function_behind(value: Any) -> FunctionType | None:
     for attribute in ("py_func", "_defn"):  # of numba's dispatchers and intrinsics
         value = getattr(value, attribute, value)
     return value if isinstance(value, FunctionType) and value.__module__.partition(".")[0] == _PACKAGE else None
+
+
+def _options(callee: Any) -> list[str]:
+    """How a function is compiled, by its decorator."""
+    options = getattr(callee, "targetoptions", {})  # which intrinsics do not have
+    compiler = getattr(getattr(callee, "_compiler", None), "pipeline_class", None)
+    return [repr(compiler), *(repr((name, sorted(v) if isinstance(v, set) else v)) for name, v in options.items())]
 
 
 def _named_values(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from structsmooth.compiled import clock
 from structsmooth.compiled.digest import digest
-from structsmooth.compiled.library import CalleeCompiler, EntryPointCompiler
+from structsmooth.compiled.library import CalleeCompiler, EntryPointCompiler, OptimizedCalleeCompiler
 from structsmooth.messages import Verbosity, verbosity
 
 try:
@@ -48,6 +48,15 @@ def uncounted(function: Callable[..., Any]) -> Callable[..., Any]:
     return _callee(function, forceinline=True, _nrt=False)
 
 
+def vectorized(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled function of rows of one array, whose loops become vector instructions before it is inlined.
+
+    The compiler takes arguments for different arrays, which it can compare at the start of a loop. Where it sees that
+    two are rows of one array, it does not know how far apart they are, and goes from number to number.
+    """
+    return _callee(function, OptimizedCalleeCompiler, forceinline=True)
+
+
 def entry_point(function: Callable[..., Any]) -> Any:
     """A compiled function called from Python: releases the GIL, cached on disk, its compilation announced once.
 
@@ -59,8 +68,10 @@ def entry_point(function: Callable[..., Any]) -> Any:
     return dispatcher
 
 
-def _callee(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    dispatcher: Any = _dispatcher(function, CalleeCompiler, no_cpython_wrapper=True, **options)
+def _callee(
+    function: Callable[..., Any], compiler: type[CalleeCompiler] = CalleeCompiler, **options: Any
+) -> Callable[..., Any]:
+    dispatcher: Any = _dispatcher(function, compiler, no_cpython_wrapper=True, **options)
     # numba's own also lists the machine code, which callees do not have, for calls from Python.
     dispatcher.add_overload = lambda result: dispatcher.overloads.update({tuple(result.signature.args): result})
     callee: Callable[..., Any] = dispatcher

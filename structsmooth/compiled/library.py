@@ -31,16 +31,27 @@ class _EntryPointLibrary(JITCodeLibrary):
         super()._optimize_final_module()
 
 
-class CalleeCompiler(Compiler):
-    """The compiler of functions that entry points call: it ends where LLVM would begin, with code not yet optimized.
+class _OptimizedLibrary(JITCodeLibrary):
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
 
-    Entry points have copies of such code and optimize them, whatever was done before. To optimize every function for
-    itself too, and to make machine code of it that nobody runs, took half of the time of compiling.
+
+class _CalleeLibrary(_OptimizedLibrary):
+    def _optimize_final_module(self) -> None:
+        pass
+
+
+class CalleeCompiler(Compiler):
+    """The compiler of functions that entry points call: it ends before machine code, which nobody would run.
+
+    Entry points have copies of such functions and optimize them together, after what LLVM does for each one alone.
     """
+
+    library: type[JITCodeLibrary] = _CalleeLibrary
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.state.library = _CalleeLibrary(self.state.targetctx.codegen(), "callee")
+        self.state.library = self.library(self.state.targetctx.codegen(), "callee")
         self.state.flags.no_compile = True
 
     def define_pipelines(self) -> list[Any]:
@@ -51,15 +62,10 @@ class CalleeCompiler(Compiler):
         return [passes]
 
 
-class _CalleeLibrary(JITCodeLibrary):
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = str(self.codegen.target_data)
+class OptimizedCalleeCompiler(CalleeCompiler):
+    """The compiler of functions that are optimized as a whole before entry points have copies of them."""
 
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
+    library = _OptimizedLibrary
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)

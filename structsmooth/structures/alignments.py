@@ -235,11 +235,15 @@ class Alignment(DynamicProgram):
         y = y.scatter(1, torch.where(cells < 0, last, cells), moves + 1)[:, :-1]
         return values.unsqueeze(1), y.view(self.scores.shape).unsqueeze(1)
 
-    def path(self) -> tuple[Tensor, Tensor]:
+    def path(self, outside: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The largest score [B] and the cells of a path that has it: int64 [B, T + U - 1, 2], rows and columns.
 
         Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W]. Where
         values are checked, a path that touches the edge of its band is warned of: a wider band may have a better one.
+        Given bounds ``outside``, there is a warning instead, and only, where :meth:`bound_outside` exceeds the score.
+
+        Args:
+            outside: bounds [B, T] of the cells of each row that the band leaves out, as for :meth:`bound_outside`.
         """
         if self._by_rows:
             value, stored, _ = self._best()
@@ -256,18 +260,45 @@ class Alignment(DynamicProgram):
         columns = places
         if self.band.shape[1]:
             columns = places + self.band.gather(1, rows)
-            self._warn_of_edges(rows, columns, stored >= 0)
+            if self.validate_args and outside is None:
+                self._warn_of_band("touch the edge", self._at_edges(rows, columns, stored >= 0))
+            elif self.validate_args:
+                self._warn_of_band("score less than a bound of paths outside", self.bound_outside(outside) > value)
         return value, torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
 
-    def _warn_of_edges(self, rows: Tensor, columns: Tensor, used: Tensor) -> None:
-        """Warn of paths with a cell at the edge of its band that has a neighbour in the grid beyond it."""
-        if not self.validate_args:
-            return
+    def bound_outside(self, outside: Tensor) -> Tensor:
+        """Upper bounds [B] of the scores of all paths with a cell that the band leaves out; -inf if there are none.
+
+        A path of the band that scores no less is a best path of the whole grid. Paths beyond the band may go on to any
+        cell of the next row, so bounds are the closer, the wider the band. They cost two best paths of the band.
+
+        Args:
+            outside: upper bounds [B, T] of the scores of the cells of each row that the band leaves out, each with the
+                move into it, below infinity. Those of :meth:`ctc` are ``pad(log_probs.amax(2), (1, 1))``.
+
+        Raises:
+            TypeError: ``outside`` is not floating point.
+            ValueError: ``outside`` of another shape, on another device, or with NaN or infinity.
+        """
+        checks.require_scores("outside", outside)
+        checks.require_shape("outside", outside, "[B, T]", self.scores.shape[:2])
+        checks.require_device("outside", outside, "scores", self.scores)
+        if not bool((outside < torch.inf).all()):
+            raise ValueError("outside must be below infinity, and not NaN")
+        with torch.no_grad():
+            return cast(Tensor, operators.bound_outside(*self._grid(), outside))
+
+    def _at_edges(self, rows: Tensor, columns: Tensor, used: Tensor) -> Tensor:
+        """Whether paths [B, L] have a cell at the edge of their bands, with a neighbour in the grid beyond it: [B, L]."""
         first = self.band.gather(1, rows)
         last = first + self.scores.shape[2] - 1
-        outside = ((columns == first) & (first > 0)) | ((columns == last) & (last < self.lengths[:, 1:] - 1))
-        if touching := checks.first_examples(outside & used):
-            where = f"the best paths of examples {touching} touch the edge of their band"
+        beyond = ((columns == first) & (first > 0)) | ((columns == last) & (last < self.lengths[:, 1:] - 1))
+        return beyond & used
+
+    def _warn_of_band(self, problem: str, examples: Tensor) -> None:
+        """Warn of examples whose best paths may be worse than others beyond the band."""
+        if uncertain := checks.first_examples(examples):
+            where = f"the best paths of examples {uncertain} {problem} of their band"
             warnings.warn(f"{where}: a wider one may have better paths", stacklevel=3)
 
     def _best(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Compiled code on disk is that of the sources, all of them."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,31 @@ def test_entry_points_call_their_own_copies(package: Path) -> None:
     assert "define linkonce_odr" not in assembly
 
 
+ROWS = """
+import numpy as np
+from structsmooth.compiled.jit import entry_point, vectorized
+
+@vectorized
+def step(before, edge, after):
+    for p in range(after.shape[0]):
+        for s in range(after.shape[0]):
+            value = before[p] + edge[p, s]
+            after[s] = value if value > after[s] else after[s]
+
+@entry_point
+def run(edge, rows):
+    for t in range(1, rows.shape[0]):
+        step(rows[t - 1], edge, rows[t])
+"""
+
+
+def test_vectorized_functions_go_through_rows_of_one_array_by_vectors(package: Path) -> None:
+    (package / "compiled_loops.py").write_text(ROWS)
+    code = "from structsmooth.compiled_loops import np, run; run(np.zeros((4, 4)), np.zeros((3, 4)))"
+    assembly, _ = output_of(f"{code}; print(run.inspect_llvm(run.signatures[0]))", package)
+    assert re.search(r"fcmp .*<\d+ x double>|<\d+ x double> @llvm\.max", assembly)
+
+
 def test_cached_code_follows_the_sources_of_what_it_calls(package: Path) -> None:
     assert run(package) == (2.0, True)
     assert run(package) == (2.0, False)
@@ -111,6 +137,14 @@ def test_other_edits_compile_nothing(package: Path, before: str, after: str) -> 
     chain = package / "chain" / "compiled.py"
     chain.write_text(CHAIN.replace(before, after))
     assert chain.read_text() != CHAIN
+    assert run(package) == (2.0, False)
+
+
+def test_decorators_are_a_part_of_the_code(package: Path) -> None:
+    assert run(package) == (2.0, True)
+    chain = package / "chain" / "compiled.py"
+    chain.write_text(CHAIN.replace("@compiled", "@uncounted").replace("import compiled", "import uncounted"))
+    assert run(package) == (2.0, True)
     assert run(package) == (2.0, False)
 
 

@@ -9,34 +9,35 @@ from torch.nn.functional import ctc_loss
 from torch.testing import assert_close
 
 from structsmooth import Alignment
+from structsmooth.structures.grids.paths import Moves
 
-MOVES = ((1, 0), (0, 1), (1, 2))
+MOVES: Moves = ((1, 0), (0, 1), (1, 2))
 both_backends = pytest.mark.parametrize("backend", ["compiled", "torch"])
 
 
-def banded(backend: str) -> tuple[Alignment, Alignment, Tensor]:
+def banded(backend: str, moves: Moves = MOVES, width: int = 4) -> tuple[Alignment, Alignment, Tensor]:
     """Two grids of a band and forbidden moves; the same in whole grids; and the cells, t U + u, of the band."""
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([[6, 7], [5, 4]])
-    band = Alignment.diagonal(lengths, 6, 4)
+    band = Alignment.diagonal(lengths, 6, width)
     band[1, :3] -= 1  # some places are left of the grid
-    shape = (2, 6, 4)
+    shape = (2, 6, width)
     scores = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     move_scores = torch.randn(*shape, 3, generator=generator, dtype=torch.float64).requires_grad_()
     offset = torch.randn(2, generator=generator, dtype=torch.float64)
     allowed = torch.rand(2, 7, 3, generator=generator) < 0.95
     options = {"offset": offset, "allowed_moves": allowed, "backend": backend}
-    part = Alignment(scores, MOVES, move_scores, lengths, band=band, **options)  # type: ignore[arg-type]
-    columns = band.unsqueeze(2) + torch.arange(4)
+    part = Alignment(scores, moves, move_scores, lengths, band=band, **options)  # type: ignore[arg-type]
+    columns = band.unsqueeze(2) + torch.arange(width)
     real = (columns >= 0) & (columns < 7)
     places = torch.where(real, torch.arange(6).view(1, 6, 1) * 7 + columns, 42)
 
     def whole(values: Tensor, beyond: float) -> Tensor:
         empty = values.new_full((2, 43, *values.shape[3:]), beyond)
-        index = places.flatten(1).view(2, -1, *[1] * (values.dim() - 3)).expand(2, 24, *values.shape[3:])
+        index = places.flatten(1).view(2, -1, *[1] * (values.dim() - 3)).expand(2, 6 * width, *values.shape[3:])
         return empty.scatter(1, index, values.flatten(1, 2))[:, :42].unflatten(1, (6, 7))
 
-    full = Alignment(whole(scores, -torch.inf), MOVES, whole(move_scores, 0.0), lengths, **options)  # type: ignore[arg-type]
+    full = Alignment(whole(scores, -torch.inf), moves, whole(move_scores, 0.0), lengths, **options)  # type: ignore[arg-type]
     return part, full, places
 
 
@@ -191,6 +192,40 @@ def test_a_path_at_the_edge_of_its_band_is_warned_of(backend: str) -> None:
         warnings.simplefilter("error")
         Alignment(scores[:1], moves, lengths=lengths[:1], band=band[:1], backend=backend).path()  # type: ignore[arg-type]
         Alignment(scores, moves, lengths=lengths, band=band, validate_args=False).path()
+
+
+@pytest.mark.parametrize("moves", [MOVES, ((1, 0), (1, 1), (1, 2)), ((2, 1), (1, 1), (1, 2)), ((0, 1), (1, 0), (0, 2))])
+@pytest.mark.parametrize("width", [2, 4, 6])
+def test_no_path_beyond_a_band_exceeds_its_bound(moves: Moves, width: int) -> None:
+    generator = torch.Generator().manual_seed(5)
+    for shift in (-3.0, 0.0, 3.0):
+        part, stored, _ = banded("compiled", moves, width)
+        beyond = (stored.scores == -torch.inf) & stored.mask
+        cells = torch.randn(2, 6, 7, generator=generator, dtype=torch.float64) + shift
+        whole = stored.replace(torch.where(beyond, cells, stored.scores), *stored.potentials[1:])
+        best = whole.max_marginals().masked_fill(~beyond, -torch.inf).flatten(1).amax(1)
+        assert best.isfinite().any()
+        bound = part.bound_outside(cells.masked_fill(~beyond, -torch.inf).amax(2))
+        assert (bound >= best - 1e-9).all()
+
+
+@both_backends
+def test_bounds_beyond_a_band_certify_its_path(backend: str) -> None:
+    lengths = torch.tensor([[6, 7]])
+    band = Alignment.diagonal(lengths, 6, 3)
+    columns = band.unsqueeze(2) + torch.arange(3)
+    scores = -2.0 * (columns - torch.tensor([0, 1, 3, 4, 5, 6]).view(1, 6, 1)).abs().to(torch.float32)
+    grid = Alignment(scores, ((1, 0), (1, 1), (1, 2)), lengths=lengths, band=band, backend=backend)  # type: ignore[arg-type]
+    low, high = torch.full((1, 6), -3.0), torch.zeros(1, 6)
+    assert grid.path(low)[0] == 0 > grid.bound_outside(low)
+    with pytest.warns(UserWarning, match=r"examples \[0\] score less than a bound of paths outside of their band"):
+        grid.path(high + 1)
+    whole = Alignment(torch.zeros(1, 6, 7), backend=backend)  # type: ignore[arg-type]
+    assert whole.bound_outside(high) == -torch.inf
+    with pytest.raises(ValueError, match="below infinity"):
+        grid.bound_outside(high.log() * -1)
+    with pytest.raises(ValueError, match=r"outside must have shape \[B, T\]"):
+        grid.bound_outside(high[:, 1:])
 
 
 @both_backends

@@ -6,7 +6,7 @@ transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to t
 
 import numpy as np
 
-from structsmooth.compiled.jit import compiled, entry_point, inlined
+from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
 
 # Sums of products below this may have lost terms to underflow: they are redone in log space.
 _UNDERFLOW = 1e-290
@@ -32,9 +32,9 @@ def viterbi(unary, transition, most, length, score, labels):
     for s in range(states):
         score[0, s] = unary[0, s]
     for t in range(1, length):
-        if prunes:
-            _pruned_max_product(score[t - 1], transition[0], most, kept, score[t])
-        else:
+        # Where most states are kept, those of the other positions are not looked through.
+        prunes = prunes and _pruned_max_product(score[t - 1], transition[0], most, kept, score[t])
+        if not prunes:
             _max_product(score[t - 1], transition[edge_index(transition, t)], score[t])
         for s in range(states):
             score[t, s] += unary[t, s]
@@ -50,7 +50,7 @@ def viterbi(unary, transition, most, length, score, labels):
     return value
 
 
-@inlined
+@vectorized
 def _max_product(before, edge, after):
     """``after`` = the largest of before + edge over the state before, in the order that suits the number of states."""
     states = after.shape[0]
@@ -89,12 +89,13 @@ def largest_entry(row):
     return max(max(a, b), max(c, d))
 
 
-@compiled
+@vectorized
 def _pruned_max_product(before, edge, most, kept, after):
-    """:func:`_max_product` without the states before that cannot be best for any state.
+    """:func:`_max_product` without the states before that cannot be best for any state, if those are most of them.
 
-    ``most`` are the largest entries of the rows of ``edge``. The best state before alone gives a lower bound for each
-    state; others matter only where their own upper bound is above the least of these. ``kept`` is scratch.
+    Returns whether they are; if not, ``after`` is not what it should be. ``most`` are the largest entries of the rows
+    of ``edge``. The best state before alone gives a lower bound for each state; others matter only where their own
+    upper bound is above the least of these. ``kept`` is scratch.
     """
     states = after.shape[0]
     _, first = _largest(before)
@@ -107,6 +108,8 @@ def _pruned_max_product(before, edge, most, kept, after):
         if before[p] + most[p] > least:
             kept[count] = p
             count += 1
+    if 2 * count > states:
+        return False
     whole = count - count % 4
     for k in range(0, whole, 4):
         # Four rows at a time read and write ``after`` once.
@@ -122,6 +125,7 @@ def _pruned_max_product(before, edge, most, kept, after):
         for s in range(states):
             value = before[p] + edge[p, s]
             after[s] = value if value > after[s] else after[s]
+    return True
 
 
 @inlined

@@ -17,7 +17,7 @@ Maps are flat, row by row. Tuples that the functions take:
 
 import numpy as np
 
-from structsmooth.compiled.jit import compiled, inlined
+from structsmooth.compiled.jit import compiled, inlined, vectorized
 
 # Positions that share a window: enough to fill the vector units, few enough to be done at about the same time.
 _BLOCK = 256
@@ -155,7 +155,7 @@ def _dilate_block(axis, lanes, cheapest, first, last, values):
     return False
 
 
-@inlined
+@vectorized
 def _raise(axis, lanes, first, shifts, bar, values):
     """Raises ``values`` of rows from ``first`` to candidates at four shifts.
 

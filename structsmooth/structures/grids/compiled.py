@@ -150,6 +150,73 @@ def batch_best(scores, entries, offset, allowed, band, sizes, steps, values, cel
                 _follow(grid, entered, place, cells[b], moves[b])
 
 
+@compiled
+def _leave_row(grid, t, ring):
+    """The largest score of ways to cells in the ring from which a move leads into row t, but beyond its band."""
+    allowed, steps, width, start = grid[3], grid[6], grid[0].shape[1], _start(grid[4], t)
+    largest = -np.inf
+    for m in range(steps.shape[0]):
+        before = t - steps[m, 0]
+        if before >= 0:
+            begin, end = _span(grid, before)
+            for j in range(begin, end):
+                column = _start(grid[4], before) + j + steps[m, 1]
+                if column < grid[5][1] and not 0 <= column - start < width:
+                    if allowed.shape[0] == 0 or allowed[column, m]:
+                        largest = max(largest, ring[before % ring.shape[0], j])
+    return largest
+
+
+@compiled
+def _return_row(grid, t, slot, shift, ring, outside):
+    """Fills row t of the ring with bounds of ways that have left the band, which is where ``outside`` [T] has them."""
+    scores, entries, allowed, steps = grid[0], grid[1], grid[3], grid[6]
+    width, row = scores.shape[1], t % ring.shape[0]
+    by_row, by_place = entries.shape[0] > 1, entries.shape[1] > 1
+    start = _start(grid[4], t)
+    begin, end = _span(grid, t)
+    for j in range(begin, end):
+        for m in range(steps.shape[0]):
+            if slot[m] >= 0 and start + j >= steps[m, 1] and (allowed.shape[0] == 0 or allowed[start + j, m]):
+                k = j + shift[m]
+                before = ring[slot[m], k] if 0 <= k < width else outside[t - steps[m, 0]]
+                value = scores[t, j] + entries[t if by_row else 0, j if by_place else 0, m] + before
+                ring[row, j] = max(ring[row, j], value)
+
+
+@entry_point
+def batch_bound_outside(scores, entries, offset, allowed, band, sizes, steps, cells, values, begin, end):
+    """Bounds [B] of the scores of paths beyond the band, from those of the ``cells`` [B, T] of each row there.
+
+    A way beyond the band forgets its column: it goes on to any cell of a later row, and returns by any move. So there
+    is one bound for each row, ``outside``, beside rings of the ways that never left the band, and that have returned.
+    """
+    count, depth, width = steps.shape[0], 1 + steps[:, 0].max(), scores.shape[2]
+    slot, shift = np.empty(count, np.int64), np.empty(count, np.int64)
+    ring, returned = np.empty((depth, width)), np.empty((depth, width))
+    entered, outside = np.empty(width, np.uint8), np.empty(scores.shape[1])
+    for b in range(begin, end):
+        grid = _grid(scores, entries, offset, allowed, band, sizes, steps, b)
+        values[b] = -np.inf
+        if sizes[b].min() == 0:
+            continue
+        for t in range(sizes[b, 0]):
+            _find_sources(grid, t, depth, slot, shift)
+            _best_row(grid, t, slot, shift, ring, entered)
+            returned[t % depth] = -np.inf
+            # A path has one cell of a row, or more where moves lead along it.
+            own = cells[b, t] * (sizes[b, 1] if steps[:, 0].min() == 0 and cells[b, t] > 0.0 else 1)
+            way = offset[b] if t == 0 and not 0 <= -_start(grid[4], 0) < width else -np.inf
+            for m in range(count):
+                if 0 < steps[m, 0] <= t:
+                    way = max(way, outside[t - steps[m, 0]])
+            outside[t] = own + max(way, _leave_row(grid, t, ring), _leave_row(grid, t, returned))
+            _return_row(grid, t, slot, shift, returned, outside)
+            outside[t] = max(outside[t], own + _leave_row(grid, t, returned))  # by moves along the row
+        last = sizes[b, 0] - 1
+        values[b] = returned[last % depth, _last_place(grid)] if _last_place(grid) >= 0 else outside[last]
+
+
 @entry_point
 def batch_log_partition(scores, entries, offset, allowed, band, sizes, steps, values, kept, begin, end):
     """Log-partitions [B], and the rows before each block of rows, ``kept`` [B, blocks, D - 1, W], for the way back."""

@@ -49,6 +49,21 @@ def best(
     return scores.new_empty(scores.shape[0]), cells, cells.clone()
 
 
+@cpu_loop("grid_bound_outside", "grids.compiled:batch_bound_outside", _operations(2), inputs=_inputs)
+def bound_outside(
+    scores: Tensor,
+    entries: Tensor,
+    offset: Tensor,
+    allowed: Tensor,
+    band: Tensor,
+    sizes: Tensor,
+    steps: Tensor,
+    cells: Tensor,
+) -> Tensor:
+    """Bounds [B] of the scores of paths with a cell that the band leaves out, from bounds [B, T] of these cells."""
+    return scores.new_empty(scores.shape[0])
+
+
 def _log_partition_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     cells, moves = marginals(*ctx.saved_tensors)
     log_z, weights = ctx.saved_tensors[-2], grad.view(-1, 1, 1)
