@@ -260,10 +260,10 @@ class Alignment(DynamicProgram):
         columns = places
         if self.band.shape[1]:
             columns = places + self.band.gather(1, rows)
-            if self.validate_args and outside is None:
-                self._warn_of_band("touch the edge", self._at_edges(rows, columns, stored >= 0))
-            elif self.validate_args:
+            if outside is not None and self.validate_args:
                 self._warn_of_band("score less than a bound of paths outside", self.bound_outside(outside) > value)
+            elif self.validate_args:
+                self._warn_of_band("touch the edge", self._at_edges(rows, columns, stored >= 0))
         return value, torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
 
     def bound_outside(self, outside: Tensor) -> Tensor:
@@ -289,7 +289,7 @@ class Alignment(DynamicProgram):
             return cast(Tensor, operators.bound_outside(*self._grid(), outside))
 
     def _at_edges(self, rows: Tensor, columns: Tensor, used: Tensor) -> Tensor:
-        """Whether paths [B, L] have a cell at the edge of their bands, with a neighbour in the grid beyond it: [B, L]."""
+        """Which cells [B, L] of paths are at the edge of their bands, with a neighbour in the grid beyond it."""
         first = self.band.gather(1, rows)
         last = first + self.scores.shape[2] - 1
         beyond = ((columns == first) & (first > 0)) | ((columns == last) & (last < self.lengths[:, 1:] - 1))

@@ -194,7 +194,7 @@ def test_a_path_at_the_edge_of_its_band_is_warned_of(backend: str) -> None:
         Alignment(scores, moves, lengths=lengths, band=band, validate_args=False).path()
 
 
-@pytest.mark.parametrize("moves", [MOVES, ((1, 0), (1, 1), (1, 2)), ((2, 1), (1, 1), (1, 2)), ((0, 1), (1, 0), (0, 2))])
+@pytest.mark.parametrize("moves", [MOVES, ((1, 0), (1, 1), (1, 2)), ((1, 0), (1, 1), (2, 3)), ((0, 1), (1, 0), (0, 2))])
 @pytest.mark.parametrize("width", [2, 4, 6])
 def test_no_path_beyond_a_band_exceeds_its_bound(moves: Moves, width: int) -> None:
     generator = torch.Generator().manual_seed(5)

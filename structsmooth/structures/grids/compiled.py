@@ -161,9 +161,9 @@ def _leave_row(grid, t, ring):
             begin, end = _span(grid, before)
             for j in range(begin, end):
                 column = _start(grid[4], before) + j + steps[m, 1]
-                if column < grid[5][1] and not 0 <= column - start < width:
-                    if allowed.shape[0] == 0 or allowed[column, m]:
-                        largest = max(largest, ring[before % ring.shape[0], j])
+                is_beyond = column < grid[5][1] and not 0 <= column - start < width
+                if is_beyond and (allowed.shape[0] == 0 or allowed[column, m]):
+                    largest = max(largest, ring[before % ring.shape[0], j])
     return largest
 
 
