@@ -1,6 +1,5 @@
 """Monotone alignments of two sequences: edit distance, time warping, forced alignment."""
 
-import warnings
 from typing import cast
 
 import torch
@@ -11,7 +10,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import check_k, no_class_penalties, widened
 from structsmooth.structures.grids import operators
 from structsmooth.structures.grids.ctc import CTC_MOVES, ctc_grid
-from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths
+from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths, warn_of_band
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.transforms import in_transform
@@ -239,8 +238,8 @@ class Alignment(DynamicProgram):
         """The largest score [B] and the cells of a path that has it: int64 [B, T + U - 1, 2], rows and columns.
 
         Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W]. Where
-        values are checked, a path that touches the edge of its band is warned of: a wider band may have a better one.
-        Given bounds ``outside``, there is a warning instead, and only, where :meth:`bound_outside` exceeds the score.
+        values are checked, bands without a path and paths at the edge of a band are warned of: a wider one may have
+        better paths. Given ``outside``, there is a warning instead, and only, where :meth:`bound_outside` is larger.
 
         Args:
             outside: bounds [B, T] of the cells of each row that the band leaves out, as for :meth:`bound_outside`.
@@ -261,16 +260,16 @@ class Alignment(DynamicProgram):
         if self.band.shape[1]:
             columns = places + self.band.gather(1, rows)
             if outside is not None and self.validate_args:
-                self._warn_of_band("score less than a bound of paths outside", self.bound_outside(outside) > value)
+                warn_of_band("best paths below the bound of those outside", self.bound_outside(outside) > value)
             elif self.validate_args:
-                self._warn_of_band("touch the edge", self._at_edges(rows, columns, stored >= 0))
+                warn_of_band("best paths at the edge of", (stored >= 0) & self._grid().at_edges(rows, columns))
+                warn_of_band("no path in", (value == -torch.inf) & self._has_cells)
         return value, torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
 
     def bound_outside(self, outside: Tensor) -> Tensor:
         """Upper bounds [B] of the scores of all paths with a cell that the band leaves out; -inf if there are none.
 
-        A path of the band that scores no less is a best path of the whole grid. Paths beyond the band may go on to any
-        cell of the next row, so bounds are the closer, the wider the band. They cost two best paths of the band.
+        A path of the band that scores no less is a best path of the whole grid. The bound costs two best paths.
 
         Args:
             outside: upper bounds [B, T] of the scores of the cells of each row that the band leaves out, each with the
@@ -287,19 +286,6 @@ class Alignment(DynamicProgram):
             raise ValueError("outside must be below infinity, and not NaN")
         with torch.no_grad():
             return cast(Tensor, operators.bound_outside(*self._grid(), outside))
-
-    def _at_edges(self, rows: Tensor, columns: Tensor, used: Tensor) -> Tensor:
-        """Which cells [B, L] of paths are at the edge of their bands, with a neighbour in the grid beyond it."""
-        first = self.band.gather(1, rows)
-        last = first + self.scores.shape[2] - 1
-        beyond = ((columns == first) & (first > 0)) | ((columns == last) & (last < self.lengths[:, 1:] - 1))
-        return beyond & used
-
-    def _warn_of_band(self, problem: str, examples: Tensor) -> None:
-        """Warn of examples whose best paths may be worse than others beyond the band."""
-        if uncertain := checks.first_examples(examples):
-            where = f"the best paths of examples {uncertain} {problem} of their band"
-            warnings.warn(f"{where}: a wider one may have better paths", stacklevel=3)
 
     def _best(self) -> tuple[Tensor, Tensor, Tensor]:
         """The largest score [B], with its gradient, and cells and moves [B, L] of a path, the last cell first."""

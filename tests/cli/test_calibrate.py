@@ -1,6 +1,7 @@
 """The command ``train --calibrate``, and what the others say of probabilities."""
 
 import json
+from pathlib import Path
 
 import pytest
 import small_tasks
@@ -12,8 +13,11 @@ from structsmooth.tasks.trained import load
 
 def test_the_temperature_is_kept_and_used(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    data = small_tasks.NER.write(tmp_path, True)
-    plain = ["train", "ner", "--train", data, "--dev", data, "--passes", "2", "--bits", "6"]
+    train = small_tasks.NER.write(tmp_path, True)
+    # A word with either tag: temperatures have no limit where all labels are the best outputs.
+    (tmp_path / "dev").write_text(Path(train).read_text() + "\nBerlin NNP B-LOC\n\nBerlin NNP O\n")
+    data = "dev"
+    plain = ["train", "ner", "--train", train, "--dev", data, "--passes", "2", "--bits", "6"]
     assert main([*plain, "--out", "plain"]) == 0
     assert main([*plain, "--out", "calibrated", "--calibrate"]) == 0
     temperature = load_description("calibrated")["trained"]["temperature"]

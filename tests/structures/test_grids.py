@@ -72,7 +72,7 @@ def test_a_band_is_the_grid_without_the_other_cells(backend: str) -> None:
 
 
 @both_backends
-@pytest.mark.filterwarnings("ignore:.*touch the edge of their band")
+@pytest.mark.filterwarnings("ignore:.*at the edge of their band")
 def test_paths_are_best_outputs(backend: str) -> None:
     part, _, _ = banded(backend)
     value, path = part.path()
@@ -186,7 +186,7 @@ def test_a_path_at_the_edge_of_its_band_is_warned_of(backend: str) -> None:
     scores[0, [0, 1, 2, 3], [0, 1, 1, 2]] = 9.0  # along the middle, from the first cell to the last one
     scores[1, [0, 1, 2, 3], [0, 2, 2, 2]] = 9.0  # by column 2 in the second row, where a band ends and the grid goes on
     moves = ((1, 0), (1, 1), (1, 2))
-    with pytest.warns(UserWarning, match=r"examples \[1\] touch the edge of their band"):
+    with pytest.warns(UserWarning, match=r"examples \[1\] have best paths at the edge of their band"):
         Alignment(scores, moves, lengths=lengths, band=band, backend=backend).path()  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -194,8 +194,8 @@ def test_a_path_at_the_edge_of_its_band_is_warned_of(backend: str) -> None:
         Alignment(scores, moves, lengths=lengths, band=band, validate_args=False).path()
 
 
-@pytest.mark.parametrize("moves", [MOVES, ((1, 0), (1, 1), (1, 2)), ((1, 0), (1, 1), (2, 3)), ((0, 1), (1, 0), (0, 2))])
-@pytest.mark.parametrize("width", [2, 4, 6])
+@pytest.mark.parametrize("moves", [MOVES, ((1, 0), (1, 1), (1, 2)), ((1, 0), (1, 2), (2, 1)), ((0, 1), (1, 0), (0, 2))])
+@pytest.mark.parametrize("width", [2, 3, 4])
 def test_no_path_beyond_a_band_exceeds_its_bound(moves: Moves, width: int) -> None:
     generator = torch.Generator().manual_seed(5)
     for shift in (-3.0, 0.0, 3.0):
@@ -218,7 +218,7 @@ def test_bounds_beyond_a_band_certify_its_path(backend: str) -> None:
     grid = Alignment(scores, ((1, 0), (1, 1), (1, 2)), lengths=lengths, band=band, backend=backend)  # type: ignore[arg-type]
     low, high = torch.full((1, 6), -3.0), torch.zeros(1, 6)
     assert grid.path(low)[0] == 0 > grid.bound_outside(low)
-    with pytest.warns(UserWarning, match=r"examples \[0\] score less than a bound of paths outside of their band"):
+    with pytest.warns(UserWarning, match=r"examples \[0\] have best paths below the bound of those outside their band"):
         grid.path(high + 1)
     whole = Alignment(torch.zeros(1, 6, 7), backend=backend)  # type: ignore[arg-type]
     assert whole.bound_outside(high) == -torch.inf
@@ -231,6 +231,8 @@ def test_bounds_beyond_a_band_certify_its_path(backend: str) -> None:
 @both_backends
 def test_a_path_has_room_for_the_longest_in_the_grid(backend: str) -> None:
     lengths, band = torch.tensor([[1, 3]]), torch.zeros(1, 1, dtype=torch.int64)
-    value, path = Alignment(torch.zeros(1, 1, 1), lengths=lengths, band=band, backend=backend).path()  # type: ignore[arg-type]
+    grid = Alignment(torch.zeros(1, 1, 1), lengths=lengths, band=band, backend=backend)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match=r"examples \[0\] have no path in their band"):
+        value, path = grid.path()
     assert value.tolist() == [-torch.inf]
     assert path.tolist() == [[[-1, -1]] * 3]

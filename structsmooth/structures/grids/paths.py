@@ -1,5 +1,6 @@
 """Grids as tensors, and the general program of a grid, an edge for each move into each cell."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from structsmooth.structures import checks
 from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
 
 Moves = tuple[tuple[int, int], ...]
@@ -49,6 +51,12 @@ class Grid(NamedTuple):
         """The numbers t U + u [B, T W] of stored cells among all, for ``width`` U; T U for those beyond the grid."""
         rows = torch.arange(self.scores.shape[1], device=self.scores.device).view(1, -1, 1)
         return torch.where(self.mask(), rows * width + self.columns(), self.scores.shape[1] * width).flatten(1)
+
+    def at_edges(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Which cells [B, L] are the first or the last that their rows store, with others of the grid beyond them."""
+        first = self.band.gather(1, rows)
+        last = first + self.scores.shape[2] - 1
+        return ((columns == first) & (first > 0)) | ((columns == last) & (last < self.sizes[:, 1:] - 1))
 
     def program_scores(self, width: int) -> Tensor:
         """Scores [B, T U (M + 1)] of :func:`grid_paths`: of all cells by each move, and of starting there."""
@@ -93,3 +101,10 @@ def diagonal(lengths: Tensor, rows: int, width: int) -> Tensor:
     heights, columns = lengths[:, :1].clamp_min(2), lengths[:, 1:]
     middle = t * (columns - 1) // (heights - 1)
     return torch.minimum((middle - width // 2).clamp_min(0), (columns - width).clamp_min(0))
+
+
+def warn_of_band(problem: str, examples: Tensor) -> None:
+    """Warn of examples, true in [B, ...], for which other paths than those of their band may be better."""
+    if uncertain := checks.first_examples(examples):
+        message = f"examples {uncertain} have {problem} their band: a wider one may have better paths"
+        warnings.warn(message, stacklevel=3)
