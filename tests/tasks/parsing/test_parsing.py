@@ -13,7 +13,7 @@ import treebanks
 from small_parsers import trees
 from small_tasks import PARSING, trained
 
-from structsmooth import BCFW, ProjectiveTree, SpanningTree, StructuralHinge, load
+from structsmooth import BCFW, Max, ProjectiveTree, SpanningTree, StructuralHinge, load
 from structsmooth.calibration import tempered
 from structsmooth.cli import main
 from structsmooth.problems import DifferenceProblem, arcs_of
@@ -163,6 +163,14 @@ def test_trees_are_made_projective_by_few_changes():
 
 
 # Features.
+
+
+def test_weights_of_stored_parsers_keep_their_features():
+    """The loss under weights that all differ, as version 0.3 had it: hashes may not change."""
+    sentence = replace(SENTENCE, tree=GOLD)
+    problem = Parsing(bits=10).fit([sentence]).problem([sentence])
+    found = problem.full_pass(torch.arange(1024, dtype=torch.float64).sqrt(), Max())
+    assert found.smoothed_loss == pytest.approx(504.7837358175011, rel=1e-12)
 
 
 def test_features_are_those_of_each_part():
