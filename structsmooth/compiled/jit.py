@@ -52,7 +52,7 @@ def vectorized(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled function of rows of one array, whose loops become vector instructions before it is inlined.
 
     The compiler takes arguments for different arrays, which it can compare at the start of a loop. Where it sees that
-    two are rows of one array, it does not know how far apart they are, and goes from number to number.
+    two are rows of one array, it does not know how far apart they are, and handles one number at a time.
     """
     return _callee(function, OptimizedCalleeCompiler, forceinline=True)
 
@@ -101,7 +101,8 @@ class _Cache(FunctionCache):
         self._lock: IO[str] = StringIO()
         self._function = function
         self._function_name = f"{function.__module__}.{function.__qualname__}"
-        if folder := os.environ.get("NUMBA_CACHE_DIR"):
+        folder = os.environ.get("NUMBA_CACHE_DIR")
+        if folder and Path(self._cache_path).is_relative_to(Path(folder).absolute()):  # which can be written
             # numba would add the place of the sources; all that matters of them is in the name.
             self._cache_path = str(Path(folder) / __package__)
 

@@ -239,7 +239,7 @@ class Alignment(DynamicProgram):
 
         Cells are in order; places behind the last one hold -1. This takes no memory for an output [B, T, W]. Where
         values are checked, bands without a path and paths at the edge of a band are warned of: a wider one may have
-        better paths. Given ``outside``, there is a warning instead, and only, where :meth:`bound_outside` is larger.
+        better paths. Given ``outside``, the only warning is of examples whose :meth:`bound_outside` is above the score.
 
         Args:
             outside: bounds [B, T] of the cells of each row that the band leaves out, as for :meth:`bound_outside`.
@@ -260,20 +260,20 @@ class Alignment(DynamicProgram):
         if self.band.shape[1]:
             columns = places + self.band.gather(1, rows)
             if outside is not None and self.validate_args:
-                warn_of_band("best paths below the bound of those outside", self.bound_outside(outside) > value)
+                warn_of_band("best paths below the bound of paths outside", self.bound_outside(outside) > value)
             elif self.validate_args:
                 warn_of_band("best paths at the edge of", (stored >= 0) & self._grid().at_edges(rows, columns))
                 warn_of_band("no path in", (value == -torch.inf) & self._has_cells)
         return value, torch.where(stored.unsqueeze(2) < 0, -1, torch.stack([rows, columns], 2))
 
     def bound_outside(self, outside: Tensor) -> Tensor:
-        """Upper bounds [B] of the scores of all paths with a cell that the band leaves out; -inf if there are none.
+        """Upper bounds [B] of the scores of all paths with a cell that the band leaves out; -inf if it leaves out none.
 
         A path of the band that scores no less is a best path of the whole grid. The bound costs two best paths.
 
         Args:
             outside: upper bounds [B, T] of the scores of the cells of each row that the band leaves out, each with the
-                move into it, below infinity. Those of :meth:`ctc` are ``pad(log_probs.amax(2), (1, 1))``.
+                move into it; any at padding. Those of :meth:`ctc` are ``pad(log_probs.amax(2), (1, 1))``.
 
         Raises:
             TypeError: ``outside`` is not floating point.
@@ -282,7 +282,9 @@ class Alignment(DynamicProgram):
         checks.require_scores("outside", outside)
         checks.require_shape("outside", outside, "[B, T]", self.scores.shape[:2])
         checks.require_device("outside", outside, "scores", self.scores)
-        if not bool((outside < torch.inf).all()):
+        rows = torch.arange(outside.shape[1], device=outside.device)
+        outside = checks.inside(rows < self.lengths[:, :1], outside)
+        if self.validate_args and not bool((outside < torch.inf).all()):
             raise ValueError("outside must be below infinity, and not NaN")
         with torch.no_grad():
             return cast(Tensor, operators.bound_outside(*self._grid(), outside))

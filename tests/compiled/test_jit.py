@@ -140,6 +140,12 @@ def test_other_edits_compile_nothing(package: Path, before: str, after: str) -> 
     assert run(package) == (2.0, False)
 
 
+def test_without_a_folder_of_its_own_the_cache_is_where_numba_has_it(package: Path) -> None:
+    (package.parent / "cache").touch()  # hence no folder
+    assert run(package) == (2.0, True)
+    assert run(package) == (2.0, False)
+
+
 def test_decorators_are_a_part_of_the_code(package: Path) -> None:
     assert run(package) == (2.0, True)
     chain = package / "chain" / "compiled.py"

@@ -218,12 +218,16 @@ def test_bounds_beyond_a_band_certify_its_path(backend: str) -> None:
     grid = Alignment(scores, ((1, 0), (1, 1), (1, 2)), lengths=lengths, band=band, backend=backend)  # type: ignore[arg-type]
     low, high = torch.full((1, 6), -3.0), torch.zeros(1, 6)
     assert grid.path(low)[0] == 0 > grid.bound_outside(low)
-    with pytest.warns(UserWarning, match=r"examples \[0\] have best paths below the bound of those outside their band"):
+    with pytest.warns(UserWarning, match=r"examples \[0\] have best paths below the bound of paths outside their band"):
         grid.path(high + 1)
     whole = Alignment(torch.zeros(1, 6, 7), backend=backend)  # type: ignore[arg-type]
     assert whole.bound_outside(high) == -torch.inf
+    infinite = high.log() * -1
     with pytest.raises(ValueError, match="below infinity"):
-        grid.bound_outside(high.log() * -1)
+        grid.bound_outside(infinite)
+    shorter = Alignment(scores, lengths=torch.tensor([[5, 7]]), band=band, backend=backend)  # type: ignore[arg-type]
+    infinite[0, :5] = 0.0  # padding may be anything
+    assert_close(shorter.bound_outside(infinite), shorter.bound_outside(high))
     with pytest.raises(ValueError, match=r"outside must have shape \[B, T\]"):
         grid.bound_outside(high[:, 1:])
 

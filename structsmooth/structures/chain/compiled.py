@@ -27,14 +27,18 @@ def viterbi(unary, transition, most, length, score, labels):
     The predecessor of a best prefix is looked up only along the best output. If all edges have the same transitions,
     ``most`` may have the largest of each row of these, by which states are left out that cannot be best.
     """
-    states, prunes = unary.shape[1], most.shape[0] > 0
+    states = unary.shape[1]
+    attempt, pause = 1 if most.shape[0] > 0 else length, 1
     kept = np.empty(most.shape[0], np.int64)
     for s in range(states):
         score[0, s] = unary[0, s]
     for t in range(1, length):
-        # Where most states are kept, those of the other positions are not looked through.
-        prunes = prunes and _pruned_max_product(score[t - 1], transition[0], most, kept, score[t])
-        if not prunes:
+        # Where most states are kept, the next attempt waits: after each failure in a row for twice as many positions.
+        if t >= attempt and _pruned_max_product(score[t - 1], transition[0], most, kept, score[t]):
+            pause = 1
+        else:
+            if t >= attempt:
+                attempt, pause = t + pause + 1, 2 * pause
             _max_product(score[t - 1], transition[edge_index(transition, t)], score[t])
         for s in range(states):
             score[t, s] += unary[t, s]
@@ -93,7 +97,7 @@ def largest_entry(row):
 def _pruned_max_product(before, edge, most, kept, after):
     """:func:`_max_product` without the states before that cannot be best for any state, if those are most of them.
 
-    Returns whether they are; if not, ``after`` is not what it should be. ``most`` are the largest entries of the rows
+    Returns whether they are; otherwise ``after`` holds no result. ``most`` are the largest entries of the rows
     of ``edge``. The best state before alone gives a lower bound for each state; others matter only where their own
     upper bound is above the least of these. ``kept`` is scratch.
     """

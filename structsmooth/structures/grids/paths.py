@@ -106,5 +106,5 @@ def diagonal(lengths: Tensor, rows: int, width: int) -> Tensor:
 def warn_of_band(problem: str, examples: Tensor) -> None:
     """Warn of examples, true in [B, ...], for which other paths than those of their band may be better."""
     if uncertain := checks.first_examples(examples):
-        message = f"examples {uncertain} have {problem} their band: a wider one may have better paths"
+        message = f"examples {uncertain} have {problem} their band: a wider band may have better paths"
         warnings.warn(message, stacklevel=3)
