@@ -77,14 +77,14 @@ class SpanningTree(Dependencies, LinearlyScored):
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        return self._log_partition_and_marginals()[0]
+        return self._log_partition_and_marginals(*self._scores())[0]
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities in the shapes of the potentials; differentiable."""
-        _, in_arcs, in_root = self._log_partition_and_marginals()
+        scores, root = self._scores()
+        _, in_arcs, in_root = self._log_partition_and_marginals(scores, root)
         if self.labels is None:
             return in_arcs, in_root
-        scores, _ = self._scores()
         sums = logsumexp(scores, 3).unsqueeze(-1)
         shares = (scores - torch.where(sums > -torch.inf, sums, 0.0)).exp()
         return in_arcs, in_root, in_arcs.unsqueeze(-1) * shares
@@ -96,7 +96,7 @@ class SpanningTree(Dependencies, LinearlyScored):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        arcs, root = self._arc_sums()
+        arcs, root = self._arc_sums(*self._scores())
         words = uniform.shape[2]
         heads = elimination.sample(arcs, root, self.mask, self.single_root, uniform[..., :words])
         if self.labels is None:
@@ -115,15 +115,14 @@ class SpanningTree(Dependencies, LinearlyScored):
         words = self.arcs.shape[1]
         return words, words + 1
 
-    def _arc_sums(self) -> tuple[Tensor, Tensor]:
-        """Log-sums [B, n, n] over the labels of arcs, and scores of roots."""
-        arcs, root = self._scores()
+    def _arc_sums(self, arcs: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-sums [B, n, n] over the labels of arcs, and scores of roots, in the same dtype."""
         sums = arcs.squeeze(-1) if self.labels is None else logsumexp(arcs, 3)
         dtype = torch.promote_types(sums.dtype, root.dtype)
         return sums.to(dtype), root.to(dtype)
 
-    def _log_partition_and_marginals(self) -> tuple[Tensor, Tensor, Tensor]:
-        found = operators.log_partition_and_marginals(*self._arc_sums(), self.lengths, self.single_root)
+    def _log_partition_and_marginals(self, arcs: Tensor, root: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = operators.log_partition_and_marginals(*self._arc_sums(arcs, root), self.lengths, self.single_root)
         return cast(tuple[Tensor, Tensor, Tensor], found)
 
     def _arguments(self) -> tuple[Tensor, Tensor, int, int, bool]:

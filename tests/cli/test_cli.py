@@ -470,7 +470,7 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     files = (path, Path(f"model/checkpoint.parts/1-{passes % 2}.safetensors"))
     first, second = (load_state(path)[0] for path in files)
     assert torch.equal(first["weights"], second["weights"])
-    assert len(first["gaps"]) + len(second["gaps"]) == 36
+    assert len(first["point.gaps"]) + len(second["point.gaps"]) == 36
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from structsmooth.smoothing import Smoother
 from structsmooth.solvers import SGD, SVRG, Adam, Solver
 
 
-@pytest.mark.parametrize("smoother", [SparseMAP(0.5), SparseMAP(0.5, "first"), Perturbed(0.5, 4, seed=0)], ids=repr)
+@pytest.mark.parametrize("smoother", [SparseMAP(0.5), SparseMAP(0.5, "first"), Perturbed(0.5, 50, seed=0)], ids=repr)
 def test_objectives_are_minimized(smoother: Smoother) -> None:
     generator = torch.Generator().manual_seed(0)
     data = [

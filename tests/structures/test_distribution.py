@@ -476,7 +476,7 @@ def test_an_empty_batch_gives_empty_answers(member: Member) -> None:
 
 @every()
 def test_perturbed_values_are_bounds_in_expectation(member: Member) -> None:
-    """Without interactions the bound is an equality; pixels of subwindows are no variables, and have no bound."""
+    """Without interactions the bound is an equality; pixels of subwindows and pairs are no variables, and have none."""
     instance = changed(member.random("tiny"), lambda scores: 2 * scores)
     structure = member.build(*instance)
     values, y = structure.perturb_and_max(200, seeded())
@@ -485,7 +485,7 @@ def test_perturbed_values_are_bounds_in_expectation(member: Member) -> None:
     gap, error = values.mean(1) - member.twin(*instance).logsumexp(), values.std(1) / 200**0.5
     if "Candidates" in type(structure).__name__ or member.twin is EnumeratedLabels:
         assert (gap.abs() < 4 * error).all()
-    elif "Subwindows" not in type(structure).__name__:
+    elif "Subwindows" not in type(structure).__name__ and getattr(structure, "row_capacities", None) is None:
         assert (gap > -3 * error).all()
 
 

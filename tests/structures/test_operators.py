@@ -18,6 +18,8 @@ from enumeration import (
     rest_positions,
 )
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from structsmooth.structures import LinearChain
 from structsmooth.structures.chain import operators as chain
@@ -69,7 +71,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     constants = unary.clone(), pairwise.clone(), edges, torch.ones(2, 5, 2, dtype=torch.float64)
     inputs = *differentiable(unary, pairwise), edges
     cases |= {
-        "graph_cut top_k": (graph_cut.top_k, (*inputs, 3)),
+        "graph_cut top_k": (graph_cut.top_k, (*constants[:3], 3)),
         "graph_cut max_marginals": (graph_cut.max_marginals, inputs),
         "graph_cut max_marginals_gradient": (OPERATORS["graph_cut_max_marginals_gradient"], constants),
     }
@@ -77,7 +79,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     constants = weights.clone(), sizes, torch.ones(2, 3, 4)
     inputs = *differentiable(weights), sizes
     cases |= {
-        "matching top_k": (matching.top_k, (*inputs, 3)),
+        "matching top_k": (matching.top_k, (*constants[:2], 3)),
         "matching max_marginals": (matching.max_marginals, inputs),
         "matching max_marginals_gradient": (OPERATORS["matching_max_marginals_gradient"], constants),
     }
@@ -87,7 +89,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         uniform = torch.full((2, 3, 4), 0.4, dtype=torch.float64)
         constants = unary.detach(), pairwise.detach(), edges, *masks
         cases |= {
-            f"factor_graph top_k of {name}": (factor_graph.top_k, (*inputs, 3, 2**18, 1000, 4)),
+            f"factor_graph top_k of {name}": (factor_graph.top_k, (*constants, 3, 2**18, 1000, 4)),
             f"factor_graph marginals of {name}": (factor_graph._marginals, (*inputs, 2**18)),
             f"factor_graph max_marginals of {name}": (factor_graph.max_marginals, (*inputs, 2**18)),
             f"factor_graph sample of {name}": (factor_graph.sample, (*constants, uniform, 2**18)),
@@ -109,7 +111,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         ),
         "program sample": (programs.sample, (theta.detach(), which, program.handle, uniform)),
     }
-    (scores,) = differentiable(random_scores(torch.Generator().manual_seed(0), False, 0.0)(1, 5, 6))
+    scores = random_scores(torch.Generator().manual_seed(0), False, 0.0)(1, 5, 6)
     return cases | {"subwindows top_k": (subwindows.top_k, (scores, 3, 1000))}
 
 
@@ -121,6 +123,16 @@ CALLS = calls()
 def test_operators_are_registered_correctly(name: str) -> None:
     operator, arguments = CALLS[name]
     torch.library.opcheck(operator.registered, arguments)
+
+
+def test_traced_results_have_the_shapes_of_real_ones() -> None:
+    for name, (operator, arguments) in CALLS.items():
+        with torch.no_grad(), FakeTensorMode() as tracing:
+            traced = operator.registered(*tree_map_only(torch.Tensor, tracing.from_tensor, arguments))
+        with torch.no_grad():
+            real = operator.registered(*arguments)
+        for fake, result in zip(tree_leaves(traced), tree_leaves(real), strict=True):
+            assert (fake.shape, fake.dtype) == (result.shape, result.dtype), name
 
 
 ORACLE_AND_GRADIENT = """

@@ -40,8 +40,8 @@ def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
     return exact._replace(scores=Expanded(unary, pairwise, *exact.layout).in_float64()[:2])
 
 
-def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    *_, k, _max_table, _max_sets = others
+def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    _node_mask, _edge_mask, k, *_limits = others
     return operators.like_top_k(unary, k)
 
 
