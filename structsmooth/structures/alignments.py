@@ -242,7 +242,8 @@ class Alignment(DynamicProgram):
         better paths. Given ``outside``, the only warning is of examples whose :meth:`bound_outside` is above the score.
 
         Args:
-            outside: bounds [B, T] of the cells of each row that the band leaves out, as for :meth:`bound_outside`.
+            outside: bounds [B, T] of the cells of each row that the band leaves out, as for :meth:`bound_outside`;
+                not used without a band.
         """
         if self._by_rows:
             value, stored, _ = self._best()

@@ -52,8 +52,8 @@ def test_best_outputs_where_scores_are_peaked_in_places(states: int) -> None:
     """States that cannot be best are left out after peaks, and looked through where scores are flat."""
     generator = torch.Generator().manual_seed(0)
     peaked = torch.rand(6, 40, 1, generator=generator) < torch.linspace(0, 1, 6).view(6, 1, 1)
-    unary = torch.randint(-3, 4, (6, 40, states), generator=generator) * torch.where(peaked, 20.0, 1.0)
-    transition = torch.randn(states, states, generator=generator)
+    unary = torch.randint(-3, 4, (6, 40, states), generator=generator) * torch.where(peaked, 20.0, 1.0).double()
+    transition = torch.randn(states, states, generator=generator, dtype=torch.float64)
     chains = [LinearChain(unary, transition, backend=backend) for backend in ("compiled", "torch")]
     (value, y), (expected, wanted) = (chain.max() for chain in chains)
     assert torch.equal(y, wanted)

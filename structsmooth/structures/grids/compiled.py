@@ -195,6 +195,7 @@ def batch_bound_outside(scores, entries, offset, allowed, band, sizes, steps, ce
     slot, shift = np.empty(count, np.int64), np.empty(count, np.int64)
     ring, returned = np.empty((depth, width)), np.empty((depth, width))
     entered, outside = np.empty(width, np.uint8), np.empty(scores.shape[1])
+    along = steps[:, 0].min() == 0
     for b in range(begin, end):
         grid = _grid(scores, entries, offset, allowed, band, sizes, steps, b)
         values[b] = -np.inf
@@ -205,7 +206,7 @@ def batch_bound_outside(scores, entries, offset, allowed, band, sizes, steps, ce
             _best_row(grid, t, slot, shift, ring, entered)
             returned[t % depth] = -np.inf
             # A path has one cell of a row, or more where moves lead along it.
-            own = cells[b, t] * (sizes[b, 1] if steps[:, 0].min() == 0 and cells[b, t] > 0.0 else 1)
+            own = cells[b, t] * (sizes[b, 1] if along and cells[b, t] > 0.0 else 1)
             way = offset[b] if t == 0 and not 0 <= -_start(grid[4], 0) < width else -np.inf
             for m in range(count):
                 if 0 < steps[m, 0] <= t:
@@ -213,8 +214,8 @@ def batch_bound_outside(scores, entries, offset, allowed, band, sizes, steps, ce
             outside[t] = own + max(way, _leave_row(grid, t, ring), _leave_row(grid, t, returned))
             _return_row(grid, t, slot, shift, returned, outside)
             outside[t] = max(outside[t], own + _leave_row(grid, t, returned))  # by moves along the row
-        last = sizes[b, 0] - 1
-        values[b] = returned[last % depth, _last_place(grid)] if _last_place(grid) >= 0 else outside[last]
+        last, place = sizes[b, 0] - 1, _last_place(grid)
+        values[b] = returned[last % depth, place] if place >= 0 else outside[last]
 
 
 @entry_point
