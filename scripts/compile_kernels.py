@@ -19,8 +19,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from scripts.harness import RequestError, command, option, print_table
-from structsmooth.structures.chain.fused import exponential_kernels, output_kernels
-from structsmooth.structures.chain.fused.tiles import keeps_transitions, tiles_of, top_k_tiles
+from structsmooth.structures.chain.fused import chunk_kernels, exponential_kernels, output_kernels
+from structsmooth.structures.chain.fused.tiles import fits_a_tile, keeps_transitions, tiles_of, top_k_tiles
 from structsmooth.structures.programs.fused import output_kernels as program_output_kernels
 from structsmooth.structures.programs.fused import sum_kernels
 from structsmooth.structures.programs.fused.outputs import PLACES
@@ -97,9 +97,17 @@ def chain_cases(dtype: str) -> Iterator[Case]:
         for tile, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
             label = f"{states} states, {RANKS} best" + ", shared transitions" * tile["SHARED"] + ", smoothed" * smoothed
             yield Case(label, output_kernels.top_k, {**tile, "SMOOTHED": smoothed}, dtype)
-        for kernel in (output_kernels.parts, output_kernels.max_marginals):
-            yield Case(f"{states} states", kernel, tiles, dtype)
-    yield Case("any states", output_kernels.score, {"POSITIONS": 128}, dtype)
+        yield Case(f"{states} states", output_kernels.max_marginals, tiles, dtype)
+        for taken in (False, True):
+            yield Case(
+                f"{states} states" + ", taken" * taken, output_kernels.parts, {**tiles, "SUBTRACTED": taken}, dtype
+            )
+        for largest in (False, True) if fits_a_tile(states) else ():
+            label = f"{states} states" + ", max" * largest
+            yield Case(label, chunk_kernels.transfers, {**tiles, "MAX": largest}, dtype)
+    for taken in (False, True):
+        sizes = {"POSITIONS": 128, "SUBTRACTED": taken}
+        yield Case("any states" + ", taken" * taken, output_kernels.score, sizes, dtype)
 
 
 def program_cases(dtype: str) -> Iterator[Case]:

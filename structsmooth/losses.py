@@ -141,6 +141,10 @@ class StructuralHinge(nn.Module):
 
         With partial labels there are none without smoothing.
         """
+        if self._is_likelihood and allowed is None:
+            surprisal = structure.surprisal(y)
+            check_agreement(structure, surprisal, torch.inf)
+            return surprisal, None
         dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         if allowed is None:
             gold, penalty = structure.score(y), self.smoother.penalty(structure, y)
@@ -156,6 +160,10 @@ class StructuralHinge(nn.Module):
         if largest is None or allowed is not None:
             return losses.to(dtype), None
         return losses.to(dtype), excess(largest, gold).detach().to(dtype)
+
+    @property
+    def _is_likelihood(self) -> bool:
+        return self.cost is None and isinstance(self.smoother, Entropy) and self.smoother.mu == 1
 
     def _of_teacher(self, structure: Structure, teacher: Structure, allowed: Allowed | None) -> tuple[Tensor, Targets]:
         """Losses [B] of the marginals of another structure, and these; +inf for examples without any output there."""
@@ -220,10 +228,10 @@ def with_partial_labels(
     return agreeing, structure.plus_costs(structure.potential_costs(cost.of_wrong(structure, classes, ~allowed)))
 
 
-def check_agreement(structure: Structure, gold: Tensor) -> None:
-    """Raise ``ForbiddenLabelsError`` for labels of score -inf, [B], if the structure checks values."""
-    if structure.validate_args and bool((gold == -torch.inf).any()):
-        raise ForbiddenLabelsError(first_examples(gold == -torch.inf))
+def check_agreement(structure: Structure, values: Tensor, forbidden: float = -torch.inf) -> None:
+    """Raise ``ForbiddenLabelsError`` for labels of score -inf, which values [B] show, if the structure checks them."""
+    if structure.validate_args and bool((values == forbidden).any()):
+        raise ForbiddenLabelsError(first_examples(values == forbidden))
 
 
 def reduced(losses: Tensor, reduction: Reduction) -> Tensor:

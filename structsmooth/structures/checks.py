@@ -226,7 +226,7 @@ def require_feasible(structure: Any, *values: Tensor) -> None:
 def is_below_infinity(scores: Tensor) -> bool:
     """Whether there is no NaN and no +inf among scores; reads their values."""
     # The maximum of anything with a NaN is NaN, and NaN < inf is false.
-    return not scores.numel() or bool(scores.amax() < torch.inf)
+    return not scores.numel() or float(scores.detach().amax()) < torch.inf
 
 
 def can_read_values() -> bool:

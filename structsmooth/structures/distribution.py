@@ -33,6 +33,10 @@ class Distribution(Batch, ABC):
         """The same outputs with costs added to the potentials."""
 
     @abstractmethod
+    def without_wrong(self: D) -> D:
+        """The same outputs, but none for examples with wrong scores."""
+
+    @abstractmethod
     def score(self, y: Tensor) -> Tensor:
         """Scores [B] of outputs ``y``."""
 
@@ -124,8 +128,12 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.zeros(1, 4)).log_prob(torch.tensor([2])).exp()
             tensor([0.2500])
         """
-        wide = self.to(torch.float64)
-        return -not_below_zero(excess(wide.logsumexp(), wide.score(y))).to(self.value_dtype)
+        return -self.surprisal(y)
+
+    def surprisal(self, y: Tensor) -> Tensor:
+        """Minus the log-probability of outputs ``y`` [B, ...]: [B], differentiable; +inf where they are forbidden."""
+        wide = self.without_wrong().for_differences()
+        return not_below_zero(excess(wide.logsumexp(), wide.score(y))).to(self.value_dtype)
 
     def for_differences(self: D) -> D:
         """The same outputs with scores in float64, in which large sums are subtracted from each other."""

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 from enumeration import FORMS, Potentials, random_chains
-from interpreted.counting import DEVICE, counted, each_kernel, failing, needs_interpreter
+from interpreted.counting import DEVICE, computing, counted, each_kernel, failing, needs_interpreter
 from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth import L2, Entropy, LinearChain, StructuralHinge
+from structsmooth.structures.chain.fused import chunks
 from structsmooth.structures.chain.fused.tiles import tiles_of
 
 # Batch, positions, states, lengths: one of each, sizes that are no power of two, and two tiles of 70 states.
@@ -26,7 +27,9 @@ LOSSES = [StructuralHinge.crf(), StructuralHinge(), StructuralHinge(L2()), Struc
 OPTIONS: dict[str, dict[str, Any]] = {"": {}, "ties": {"ties": True}, "forbidden": {"forbidden": 0.25}}
 
 # What numpy says of -inf, which the interpreter computes with.
-pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(divide by zero|invalid value|All-NaN slice) encountered:RuntimeWarning"
+)
 
 every_instance = pytest.mark.parametrize(
     "instance",
@@ -192,6 +195,44 @@ def test_results_are_deterministic() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("form", FORMS[:2])
+@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_long_chains_in_stretches(form: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of lengths that end at an end of a stretch, within one, and before the last ones."""
+    instance = random_chains(3, 7, 3, form, forbidden=0.2, lengths=[7, 4, 1])
+    y = torch.tensor([[0, 1, 2, 0, 1, 2, 0]] * 3).to(DEVICE)
+    monkeypatch.setattr(chunks, "STEPS", steps)
+    monkeypatch.setattr(chunks, "_LONG", 2)
+    for values in (LinearChain.logsumexp, lambda chain: finite(chain.surprisal(y)), lambda chain: chain.max()[0]):
+        agree(instance, values)
+        agree(instance, derivatives(lambda chain, values=values: (values(chain),), order=1))
+    agree(instance, derivatives(lambda chain: (chain.logsumexp(),), order=2))
+    agree(instance, lambda chain: chain.marginals())
+    chain = on("triton", *instance)
+    best, found = chain.max()
+    assert_close(chain.score(found), torch.where(best > -torch.inf, best, chain.score(found)))
+    with failing("transfers"):
+        agree(instance, lambda chain: (chain.logsumexp(), chain.max()[0]))
+
+
+def finite(values: Tensor) -> Tensor:
+    return torch.where(values.isfinite(), values, 0.0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("states", [3, pytest.param(70, marks=pytest.mark.long)])
+def test_likelihoods_of_wrong_examples_are_infinite(form: str, states: int) -> None:
+    """They have no gradient of any order, and other examples do not notice."""
+    unary, transition, _ = random_chains(4, 4, states, form)
+    unary[0, 1, 2], unary[1, 2, 1], unary[2, 3, 0] = torch.nan, -torch.inf, torch.inf
+    y = torch.ones(4, 4, dtype=torch.int64, device=DEVICE)
+    query = derivatives(lambda chain: (finite(StructuralHinge.crf("none")(chain, y)),), order=2)
+    chains = [on(backend, unary, transition, validate_args=False) for backend in ("triton", "torch")]
+    assert_close(*map(query, chains))
+    losses = StructuralHinge.crf("none")(chains[0], y.where(y.new_ones(4).cumsum(0) < 4, states))
+    assert losses.tolist() == [torch.inf] * 4
+
+
 @needs_interpreter
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
@@ -201,6 +242,17 @@ def test_a_loss_launches_four_kernels(loss: StructuralHinge) -> None:
     with counted() as traffic:
         loss(on("triton", *inputs, lengths), y).backward()
     assert 3 <= traffic.launches <= 4
+
+
+@needs_interpreter
+def test_a_likelihood_launches_nothing_between_its_kernels() -> None:
+    """Apart from four kernels: of the mean and its gradient, where values are finite, and of a sum of transitions."""
+    unary, transition, lengths = random_chains(2, 3, 4)
+    chain = on("triton", unary.requires_grad_(), transition.requires_grad_(), lengths, validate_args=False)
+    y = torch.zeros(2, 3, dtype=torch.int64)
+    with computing() as names:
+        StructuralHinge.crf()(chain, y).backward()
+    assert names == ["chain_fused_filter", "mean", "ones_like", "div", "mul", "chain_fused_smooth", "sum"]
 
 
 @needs_interpreter

@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
 from structsmooth.compiled import gpu
@@ -62,6 +63,26 @@ def counted() -> Iterator[Traffic]:
         patch.object(InterpreterBuilder, "create_masked_store", counting_store),
     ):
         yield traffic
+
+
+class _Computing(TorchDispatchMode):
+    """Operators that compute something, not views, empty tensors or types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = operator._opname
+        if not operator.is_view and not name.startswith(("empty", "new_empty", "promote_types", "detach")):
+            self.names.append(name)
+        return operator(*args, **(kwargs or {}))
+
+
+@contextmanager
+def computing() -> Iterator[list[str]]:
+    with _Computing() as mode:
+        yield mode.names
 
 
 @contextmanager

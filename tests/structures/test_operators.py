@@ -43,11 +43,16 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """Every operator with arguments."""
     unary, transition, lengths = random_chains(2, 3, 2, FORMS[2], lengths=[3, 2])
     cases: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+    no_labels = lengths.new_empty(2, 0, 3)
     for edges in (1, 2):
         inputs = *differentiable(unary.clone(), transition[:edges, :edges].clone()), lengths
         cases |= {
             f"chain top_k {edges}": (chain.top_k, (*(own.detach() for own in inputs), 3)),
-            f"chain marginals {edges}": (chain.log_partition_and_marginals, (*inputs, edges > 1)),
+            f"chain marginals {edges}": (chain.log_partition_and_marginals, (*inputs, no_labels, edges > 1)),
+            f"chain marginals without those of labels {edges}": (
+                chain.log_partition_and_marginals,
+                (*inputs, torch.ones(2, 1, 3, dtype=torch.int64), edges > 1),
+            ),
             f"chain max_marginals {edges}": (chain.max_marginals, inputs),
         }
     unary, pairwise, parents, mask = random_trees(2, 3, 2)

@@ -103,7 +103,7 @@ class LinearChain(Structure):
             self._mask = reference.length_mask(self.lengths, unary.shape[1])
             self._order = compact_order(self._mask)
         super().__init__(validate_args)
-        if self.validate_args and mask is None:
+        if self.validate_args and lengths is not None:
             reference.check_lengths(self.lengths, unary.shape[1], least=0)
         if start is not None or stop is not None:
             check_ends(unary, self.validate_args, start=start, stop=stop)
@@ -188,6 +188,14 @@ class LinearChain(Structure):
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
         return cast(Tensor, self._oracles.log_partition(*self._arguments()))
 
+    def surprisal(self, y: Tensor) -> Tensor:
+        """As for all distributions, by one pass."""
+        if self._oracles is reference:
+            return super().surprisal(y)
+        chain = self.without_wrong() if self._compiled else self  # kernels know wrong scores by what comes out
+        surprisals: Tensor = chain._oracles.surprisals(*chain._arguments(), chain._compact(y))
+        return surprisals
+
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
         return self._spread(*self._oracles.marginals(*self._arguments()))
@@ -197,7 +205,7 @@ class LinearChain(Structure):
         if not self._compiled:
             return super().class_marginals()
         unary, transition, lengths = self._arguments()
-        _, nodes, _ = operators.log_partition_and_marginals(unary, transition, lengths, operators.has_edges(transition))
+        _, nodes, _ = operators.exp_oracle(unary, transition, lengths, operators.has_edges(transition))
         return nodes if self._order is None else spread_nodes(nodes, self._order, self.mask)
 
     def max_marginals(self) -> Tensor:
@@ -211,7 +219,7 @@ class LinearChain(Structure):
             return super()._log_partition_and_expected_score()
         unary, transition, lengths = self._arguments()
         per_edge = operators.has_edges(transition)
-        log_z, *marginals = operators.log_partition_and_marginals(unary, transition, lengths, per_edge)
+        log_z, *marginals = operators.exp_oracle(unary, transition, lengths, per_edge)
         return log_z, inner_products(marginals, (unary, transition))
 
     def _part_scores(self) -> tuple[Tensor, Tensor]:

@@ -413,6 +413,24 @@ def of_example(transition, b):
     return transition[b if transition.shape[0] > 1 else 0]
 
 
+@inlined
+def _are_states(labels, length, states):
+    """Whether the labels of an output are from 0 to ``states`` - 1."""
+    wrong = 0
+    for t in range(length):
+        wrong += labels[t] < 0 or labels[t] >= states
+    return wrong == 0
+
+
+@inlined
+def _score(unary, transition, length, labels):
+    """The score of an output."""
+    total = unary[0, labels[0]]
+    for t in range(1, length):
+        total += unary[t, labels[t]] + transition[edge_index(transition, t), labels[t - 1], labels[t]]
+    return total
+
+
 @entry_point
 def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
     """The best outputs of examples ``begin`` to ``end``: unary [B, T, S], transition [1 or B, E, S, S].
@@ -438,12 +456,22 @@ def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
         top_k(unary[b], of_example(transition, b), lengths[b], k, score, back, values[b], labels[b])
 
 
+@inlined
+def _subtract_parts(labels, length, node, edge):
+    """Subtract the parts of an output from its marginals."""
+    for t in range(length):
+        node[t, labels[t]] -= 1.0
+        if t > 0:
+            edge[edge_index(edge, t), labels[t - 1], labels[t]] -= 1.0
+
+
 @entry_point
-def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
-    """Log-partition [B] and marginals of examples ``begin`` to ``end``.
+def batch_marginals(unary, transition, lengths, labels, values, node, edge, begin, end):
+    """Log-partition [B] and marginals of examples ``begin`` to ``end``; false if a label is no state.
 
     Fills ``values``, ``node`` [B, T, S] and ``edge`` [B, E', S, S], which must be zero; E' = 1 sums the edge marginals
-    over positions.
+    over positions. With labels [B, 1, T] in place of [B, 0, T], the score of this output is subtracted from the
+    log-partition, which is never below it but for rounding, and its parts from the marginals.
     """
     _, steps, states = unary.shape
     alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
@@ -454,6 +482,13 @@ def batch_marginals(unary, transition, lengths, values, node, edge, begin, end):
             exponentiate(edges, shift, exponential)
         values[b] = log_partition(unary[b], edges, exponential, shift, lengths[b], alpha, scaled, total)
         marginals(edges, exponential, lengths[b], alpha, scaled, total, node[b], edge[b])
+        if labels.shape[1] == 1:
+            if not _are_states(labels[b, 0], lengths[b], states):
+                return False
+            score = _score(unary[b], edges, lengths[b], labels[b, 0])
+            values[b] = max(values[b] - score, 0.0) if -np.inf < score and -np.inf < values[b] < np.inf else np.inf
+            _subtract_parts(labels[b, 0], lengths[b], node[b], edge[b])
+    return True
 
 
 @compiled
@@ -541,21 +576,11 @@ def batch_max_marginals(unary, transition, lengths, out, begin, end):
 @entry_point
 def batch_scores(unary, transition, lengths, labels, scores):
     """Fill ``scores`` [B, K], whatever stands at padding, for labels [B, K, T]; false if one is no state."""
-    batch, outputs, _ = labels.shape
-    states = unary.shape[2]
-    for b in range(batch):
-        edges = of_example(transition, b)
-        for k in range(outputs):
-            total, before = 0.0, 0
-            for t in range(lengths[b]):
-                state = labels[b, k, t]
-                if not 0 <= state < states:
-                    return False
-                total += unary[b, t, state]
-                if t > 0:
-                    total += edges[edge_index(edges, t), before, state]
-                before = state
-            scores[b, k] = total
+    for b in range(labels.shape[0]):
+        for k in range(labels.shape[1]):
+            if not _are_states(labels[b, k], lengths[b], unary.shape[2]):
+                return False
+            scores[b, k] = _score(unary[b], of_example(transition, b), lengths[b], labels[b, k])
     return True
 
 

@@ -108,8 +108,12 @@ def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all
     from structsmooth.structures.chain import compiled
 
     if not compiled.batch_scores(unary, transition, lengths, y, scores):
-        mask = reference.length_mask(torch.from_numpy(lengths), y.shape[2])
-        require_labels(torch.from_numpy(y).masked_select(mask.unsqueeze(1)), unary.shape[2])
+        _refuse_labels(unary, lengths, y)
+
+
+def _refuse_labels(unary: Any, lengths: Any, y: Any) -> None:
+    mask = reference.length_mask(torch.from_numpy(lengths), y.shape[2])
+    require_labels(torch.from_numpy(y).masked_select(mask.unsqueeze(1)), unary.shape[2])
 
 
 def save_shapes(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -137,7 +141,7 @@ def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Ten
 
 
 def _moved(
-    potentials: tuple[Tensor, Tensor], weights: tuple[Tensor | None, Tensor | None], lengths: Tensor, _: bool
+    potentials: tuple[Tensor, Tensor], weights: tuple[Tensor | None, Tensor | None], lengths: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨weights, marginals⟩ by potentials, of which each example may have its own as far as weights do."""
     (unary, transition), (node, edge) = potentials, weights
@@ -147,18 +151,29 @@ def _moved(
     return moved[0], moved[1].sum_to_size(transition.shape)
 
 
+def _sum(unary: Any, transition: Any, lengths: Any, y: Any, *results: Any) -> None:
+    from structsmooth.structures.chain import compiled
+
+    if not compiled.batch_marginals(unary, transition, lengths, y, *results):
+        _refuse_labels(unary, lengths, y)
+
+
 @_oracle(
     "chain_marginals",
-    "chain.compiled:batch_marginals",
+    _sum,
     lambda unary, *_: 4 * _pairs(unary),
     exp_oracle_backward(_moved),
     save_inputs_and_statistics,
     finish=without_statistics,
 )
 def log_partition_and_marginals(
-    unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool
+    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, per_edge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
+    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t.
+
+    Of outputs y [B, 1, T], in place of [B, 0, T], scores and parts are subtracted: the log-partition becomes minus
+    their log-probability, +inf if that is no number, and the marginals its derivatives.
+    """
     batch, steps, states = unary.shape
     edge = unary.new_zeros(batch, steps - 1 if per_edge else 1, states, states)
     return unary.new_zeros(batch), unary.new_zeros(unary.shape), edge
@@ -188,16 +203,27 @@ def has_edges(transition: Tensor) -> bool:
     return isinstance(pairs, torch.SymInt) or pairs != 1
 
 
+def exp_oracle(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
+    none = lengths.new_empty(unary.shape[0], 0, unary.shape[1])
+    found: tuple[Tensor, Tensor, Tensor] = log_partition_and_marginals(unary, transition, lengths, none, per_edge)
+    return found
+
+
 def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Log-partition [B]."""
-    log_z: Tensor = log_partition_and_marginals(unary, transition, lengths, has_edges(transition))[0]
-    return log_z
+    return exp_oracle(unary, transition, lengths, has_edges(transition))[0]
+
+
+def surprisals(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Minus the log-probabilities [B] of outputs [B, T]; +inf if one is no number."""
+    found: Tensor = log_partition_and_marginals(unary, transition, lengths, y.unsqueeze(1), has_edges(transition))[0]
+    return found
 
 
 def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Node marginals [B, T, S] and edge marginals [B, T-1, S, S]."""
-    _, node, edge = log_partition_and_marginals(unary, transition, lengths, True)
-    return node, edge
+    return exp_oracle(unary, transition, lengths, True)[1:]
 
 
 @_oracle(

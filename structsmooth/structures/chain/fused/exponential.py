@@ -7,48 +7,72 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.chain import reference
+from structsmooth.structures.chain.fused.outputs import plain_parts, run_parts, run_score
 from structsmooth.structures.chain.fused.tiles import fits_a_tile, keeps_transitions, sizes_of, strides, tiles_of
+from structsmooth.structures.distribution import excess
 from structsmooth.structures.operators import operator, save_inputs, save_inputs_and_statistics
 
 
-def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _like_filter(
+    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, steps, _ = unary.shape
-    return unary.new_empty(batch), unary.new_empty(unary.shape), unary.new_empty(batch, steps)
+    values, real = unary.new_empty(batch), unary.new_empty(batch)
+    return values, real, unary.new_empty(unary.shape), unary.new_empty(batch, steps)
 
 
 def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tensor | None, ...]:
     if grad is None:
         return ()
-    unary, transition, lengths, messages, shifts = ctx.saved_tensors
+    unary, transition, lengths, y, real, messages, shifts = ctx.saved_tensors
     summed = transition.shape[1] == 1
-    node, pairs = smooth(unary, transition, lengths, messages, shifts, grad, summed)
+    node, pairs = smooth(unary, transition, lengths, messages, shifts, grad * real, y, summed)
     return node, pairs.sum_to_size(transition.shape)
 
 
-def _plain_filter(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    _, messages, shifts = _like_filter(unary, transition, lengths)
-    return reference.log_partition(unary, transition, lengths), messages, shifts
+def _plain_filter(
+    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _, _, messages, shifts = _like_filter(unary, transition, lengths, y)
+    values = reference.log_partition(unary, transition, lengths)
+    if y.shape[1]:
+        values = excess(values, reference.scores(unary, transition, lengths, y)[:, 0]).clamp_min(0)
+    return values, values.isfinite().to(values.dtype), messages, shifts
 
 
 @operator("chain_fused_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
 @or_plain(_plain_filter)
-def filter_messages(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], messages [B, T, S] and shifts [B, T], of which the first is differentiable."""
+def filter_messages(
+    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-partition [B], where it is finite [B], messages [B, T, S] and shifts [B, T]; the first is differentiable.
+
+    With outputs y [B, 1, T] in place of [B, 0, T] it is minus their log-probability, +inf where that is no number.
+    """
     from structsmooth.structures.chain.fused import exponential_kernels as kernels  # Triton loads with the first kernel
 
     unary, transition = unary.contiguous(), transition.contiguous()
-    log_z, messages, shifts = _like_filter(unary, transition, lengths)
+    values, real, messages, shifts = _like_filter(unary, transition, lengths, y)
     tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
     shared = keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"])
     run(
-        kernels.forward, len(unary), unary, transition, lengths, log_z, messages, shifts, **sizes, **tiles,
+        kernels.forward, len(unary), unary, transition, lengths, values, real, messages, shifts, **sizes, **tiles,
         SHARED=shared,
     )  # fmt: skip
-    return log_z, messages, shifts
+    if y.shape[1]:
+        run_score(unary, transition, lengths, y, values, real)
+    return values, real, messages, shifts
 
 
 def _like_smooth(
-    unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
+    unary: Tensor,
+    transition: Tensor,
+    lengths: Tensor,
+    messages: Tensor,
+    shifts: Tensor,
+    weights: Tensor,
+    y: Tensor,
+    summed: bool,
 ) -> tuple[Tensor, Tensor]:
     batch, steps, states = unary.shape
     return unary.new_empty(unary.shape), unary.new_empty(batch, 1 if summed else steps - 1, states, states)
@@ -61,24 +85,33 @@ def _save_smooth(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | None) -> tuple[Tensor | None, ...]:
     """The second derivatives are symmetric: the gradient is a tangent."""
-    unary, transition, lengths, messages, shifts, weights = ctx.saved_tensors
+    unary, transition, lengths, messages, shifts, weights, y = ctx.saved_tensors
     node = torch.zeros_like(unary) if grad_node is None else grad_node
     pairs = torch.zeros_like(transition) if grad_pairs is None else grad_pairs
     summed = transition.shape[1] == 1
     moved, moved_pairs = tangents(unary, transition, lengths, messages, shifts, weights, node, pairs, summed)
     of_weights = None
     if ctx.needs_input_grad[5]:
-        marginals, joint = smooth(
-            unary, transition, lengths, messages, shifts, torch.ones_like(weights), *ctx.constants
-        )
-        of_weights = (marginals * node).flatten(1).sum(1) + (joint * pairs).flatten(1).sum(1)
+        parts = smooth(unary, transition, lengths, messages, shifts, torch.ones_like(weights), y, *ctx.constants)
+        of_weights = (parts[0] * node).flatten(1).sum(1) + (parts[1] * pairs).flatten(1).sum(1)
     return moved, moved_pairs.sum_to_size(transition.shape), None, None, None, of_weights
 
 
 def _plain_smooth(
-    unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
+    unary: Tensor,
+    transition: Tensor,
+    lengths: Tensor,
+    messages: Tensor,
+    shifts: Tensor,
+    weights: Tensor,
+    y: Tensor,
+    summed: bool,
 ) -> tuple[Tensor, Tensor]:
     node, pairs = reference.marginals(unary, transition, lengths)
+    if y.shape[1]:
+        shape = (len(pairs), *pairs.shape[1:])
+        of_y = plain_parts(torch.ones_like(weights).unsqueeze(1), y, lengths, unary.shape[2], shape)
+        node, pairs = node - of_y[0], pairs - of_y[1]
     node, pairs = node * weights[:, None, None], pairs * weights[:, None, None, None]
     return node, pairs.sum(1, keepdim=True) if summed else pairs
 
@@ -86,29 +119,38 @@ def _plain_smooth(
 @operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
 @or_plain(_plain_smooth)
 def smooth(
-    unary: Tensor, transition: Tensor, lengths: Tensor, messages: Tensor, shifts: Tensor, weights: Tensor, summed: bool
+    unary: Tensor,
+    transition: Tensor,
+    lengths: Tensor,
+    messages: Tensor,
+    shifts: Tensor,
+    weights: Tensor,
+    y: Tensor,
+    summed: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Marginals [B, T, S] and [B, T-1, S, S], or [B, 1, S, S] if ``summed``, times the weights [B]."""
+    """Marginals [B, T, S] and [B, T-1, S, S], or [B, 1, S, S] if ``summed``, less the parts of y, times weights [B]."""
     from structsmooth.structures.chain.fused import exponential_kernels as kernels
 
-    unary, transition = unary.contiguous(), transition.contiguous()
-    node, pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
+    unary, transition, weights = unary.contiguous(), transition.contiguous(), weights.contiguous()
+    node, pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, y, summed)
     tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
     one_tile = fits_a_tile(unary.shape[2])
     scratch = weights if one_tile else torch.empty_like(node[:, 0])
     if not (summed and one_tile):
         pairs.zero_()
     run(
-        kernels.backward, len(unary), unary, transition, lengths, messages, shifts, weights.contiguous(), node, pairs,
+        kernels.backward, len(unary), unary, transition, lengths, messages, shifts, weights, node, pairs,
         scratch, **sizes, **tiles, SHARED=keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"]),
         SUMMED=summed,
     )  # fmt: skip
+    if y.shape[1]:
+        run_parts(weights, y, lengths, node, pairs, subtracted=True)
     return node, pairs
 
 
 def _like_tangents(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     transition, lengths, messages, shifts, weights, _, _, summed = others
-    return _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
+    return _like_smooth(unary, transition, lengths, messages, shifts, weights, lengths, summed)
 
 
 def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple[Tensor | None, ...]:
@@ -156,12 +198,12 @@ def tangents(
 
     if unary.dtype != torch.float64:  # these are differences of sums over whole sequences
         wide = unary.double(), transition.double(), lengths
-        kept = filter_messages(*wide)[1:]
+        _, _, *kept = filter_messages(*wide, no_labels(wide[0], lengths))
         moves = tangents(*wide, *kept, weights.double(), node.double(), pairs.double(), summed)
         return moves[0].to(unary.dtype), moves[1].to(unary.dtype)
     unary, transition, node, pairs = (tensor.contiguous() for tensor in (unary, transition, node, pairs))
     batch, steps, states = unary.shape
-    out, out_pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, summed)
+    out, out_pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, lengths, summed)
     moved, scratch = unary.new_empty(batch, 2, steps, states), unary.new_empty(batch, 2, states)
     moved_batch, moved_step = strides(pairs)
     run(
@@ -172,18 +214,9 @@ def tangents(
     return out, out_pairs
 
 
-def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
-    """Log-partition function [B]; twice differentiable by kernels, and thrice by torch."""
-    log_z: Tensor = filter_messages(unary, transition, lengths)[0]
-    return log_z
-
-
-def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Marginals [B, T, S] and [B, T-1, S, S]; differentiable."""
-    _, messages, shifts = filter_messages(unary, transition, lengths)
-    ones = unary.new_ones(len(unary))
-    node, pairs = smooth(unary, transition, lengths, messages.detach(), shifts.detach(), ones, False)
-    return node, pairs
+def no_labels(unary: Tensor, lengths: Tensor) -> Tensor:
+    """In place of outputs: [B, 0, T]."""
+    return lengths.new_empty(unary.shape[0], 0, unary.shape[1])
 
 
 def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
@@ -197,7 +230,7 @@ def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) 
     from structsmooth.structures.chain.fused import exponential_kernels as kernels
 
     unary, transition = unary.contiguous(), transition.contiguous()
-    log_z, messages, _ = filter_messages(unary, transition, lengths)
+    log_z, _, messages, _ = filter_messages(unary, transition, lengths, no_labels(unary, lengths))
     y = _like_sample(unary, transition, lengths, uniform)
     tiles, draws = tiles_of(unary.shape[2], unary.itemsize), uniform.shape[1]
     run(

@@ -49,12 +49,18 @@ def _softmax(scores):
     return weights / tl.where(mass > 0, mass, 1)
 
 
+@triton.jit
+def _weighted(weight, numbers):
+    """Numbers times a weight; zeros for weight 0, whatever the numbers are."""
+    return tl.where(weight != 0, weight * numbers, 0.0)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def forward(
-    unary, edges, lengths, log_z, messages, shifts, steps, states, edge_batch, edge_step,
+    unary, edges, lengths, log_z, real, messages, shifts, steps, states, edge_batch, edge_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Log-partition [B], messages [B, T, S], and what was subtracted from those of each position [B, T]."""
+    """Log-partition [B], 1 where it is finite [B], messages [B, T, S], and what was subtracted from each [B, T]."""
     b, edge_step = tl.program_id(0).to(tl.int64), tl.cast(edge_step, tl.int64)
     columns = tl.arange(0, COLUMNS)
     inside = columns < states
@@ -90,7 +96,9 @@ def forward(
         alpha = message + tl.load(unary + t * states + columns, mask=inside, other=float("-inf"))
     weights, largest = _exponentials(alpha)
     offset, lost = add_compensated(offset, lost, largest)
-    tl.store(log_z + b, offset + (lost + tl.log(tl.sum(weights, 0))))
+    total = offset + (lost + tl.log(tl.sum(weights, 0)))
+    tl.store(log_z + b, total)
+    tl.store(real + b, (tl.abs(total) < float("inf")).to(total.dtype))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -117,7 +125,7 @@ def backward(
     weight = tl.load(weights + b)
     last = (length - 1) * states
     node = _softmax(_message_tile(messages + last, unary + last, columns, states))
-    tl.store(nodes + last + columns, weight * node, mask=inside)
+    tl.store(nodes + last + columns, _weighted(weight, node), mask=inside)
     zeros = tl.zeros([COLUMNS], node.dtype)
     for t in range(length, steps):
         tl.store(nodes + t * states + columns, zeros, mask=inside)
@@ -146,15 +154,17 @@ def backward(
             joint = tl.exp(source[:, None] + edge - sums[None, :]) * node[None, :]
             marginal = tl.sum(joint, 1)
             mass += tl.sum(marginal, 0)
-            tl.store(nodes + before + rows, weight * marginal, mask=rows < states)
+            tl.store(nodes + before + rows, _weighted(weight, marginal), mask=rows < states)
             both = (rows < states)[:, None] & inside[None, :]
             tile = rows[:, None] * states + columns[None, :]
             if SUMMED and ROWS == COLUMNS:
                 summed += joint
             elif SUMMED:
-                tl.store(pairs + tile, weight * joint + tl.load(pairs + tile, mask=both, other=0.0), mask=both)
+                tl.store(
+                    pairs + tile, _weighted(weight, joint) + tl.load(pairs + tile, mask=both, other=0.0), mask=both
+                )
             else:
-                tl.store(pairs + before.to(tl.int64) * states + tile, weight * joint, mask=both)
+                tl.store(pairs + before.to(tl.int64) * states + tile, _weighted(weight, joint), mask=both)
             if ROWS == COLUMNS:
                 following = marginal
             else:
@@ -167,7 +177,7 @@ def backward(
         node = following / tl.where(mass > 0, mass, 1)
     if SUMMED and ROWS == COLUMNS:
         tile = columns[:, None] * states + columns[None, :]
-        tl.store(pairs + tile, weight * summed, mask=inside[:, None] & inside[None, :])
+        tl.store(pairs + tile, _weighted(weight, summed), mask=inside[:, None] & inside[None, :])
 
 
 @triton.jit(do_not_specialize=[*SIZES, "moved_batch", "moved_step"])
@@ -219,7 +229,7 @@ def tangent(
     last = (length - 1) * states
     node = _softmax(_message_tile(messages + last, unary + last, columns, states))
     slope = node * (change - tl.sum(node * change, 0))
-    tl.store(nodes + last + columns, weight * slope, mask=inside)
+    tl.store(nodes + last + columns, _weighted(weight, slope), mask=inside)
     for t in range(length, steps):
         tl.store(nodes + t * states + columns, zeros, mask=inside)
     tl.debug_barrier()  # all moves are there
@@ -246,12 +256,14 @@ def tangent(
             mass += tl.sum(marginal, 0)
             tl.store(scratch + rows, marginal, mask=rows < states)
             tl.store(scratch + states + rows, derivative, mask=rows < states)
-            tl.store(nodes + before + rows, weight * derivative, mask=rows < states)
+            tl.store(nodes + before + rows, _weighted(weight, derivative), mask=rows < states)
             tile = rows[:, None] * states + columns[None, :]
             if SUMMED:
-                tl.store(pairs + tile, weight * turned + tl.load(pairs + tile, mask=both, other=0.0), mask=both)
+                tl.store(
+                    pairs + tile, _weighted(weight, turned) + tl.load(pairs + tile, mask=both, other=0.0), mask=both
+                )
             else:
-                tl.store(pairs + before.to(tl.int64) * states + tile, weight * turned, mask=both)
+                tl.store(pairs + before.to(tl.int64) * states + tile, _weighted(weight, turned), mask=both)
         tl.debug_barrier()  # node and slope of the position are complete
         scale = 1 / tl.where(mass > 0, mass, 1)
         node = tl.load(scratch + columns, mask=inside, other=0.0) * scale

@@ -171,10 +171,14 @@ def max_marginals(
 
 @triton.jit(do_not_specialize=SIZES)
 def score(
-    unary, edges, lengths, labels, values, steps, states, k, edge_batch, edge_step,
-    POSITIONS: tl.constexpr,
+    unary, edges, lengths, labels, values, real, steps, states, k, edge_batch, edge_step,
+    POSITIONS: tl.constexpr, SUBTRACTED: tl.constexpr,
 ):  # fmt: skip
-    """Scores [B, K] of outputs, one program for each: NaN if a label is no state."""
+    """Scores [B, K] of outputs, one program for each: NaN if a label is no state.
+
+    With ``SUBTRACTED``, by how much ``values`` [B, 1] exceed them, at least 0; where that is no number, it is +inf, and
+    ``real`` [B] becomes 0.
+    """
     b, rank = example_and_part(k)
     edge_step = tl.cast(edge_step, tl.int64)
     length = length_of(lengths, b, steps)
@@ -197,15 +201,31 @@ def score(
         total, lost = add_compensated(total, lost, pair)
     # NaN from −inf minus −inf is −inf: the sum of forbidden parts.
     lost = tl.where(lost == lost, lost, 0.0)
-    tl.store(values + b * k + rank, tl.sum(total + lost, 0))
+    result = tl.sum(total + lost, 0)
+    if SUBTRACTED:
+        excess = tl.load(values + b) - result
+        is_number = tl.abs(excess) < float("inf")
+        tl.store(real + b, is_number.to(result.dtype))
+        result = tl.where(is_number, tl.where(excess > 0, excess, 0.0), float("inf"))
+    tl.store(values + b * k + rank, result)
+
+
+@triton.jit
+def _store(cells, numbers, inside, SUBTRACTED: tl.constexpr):
+    """Store numbers in cells, or what these have without them."""
+    if SUBTRACTED:
+        numbers = tl.load(cells, mask=inside, other=0.0) - numbers
+    tl.store(cells, numbers, mask=inside)
 
 
 @triton.jit(do_not_specialize=[*SIZES, "pair_steps"])
 def parts(
     weights, labels, lengths, nodes, pairs, steps, states, k, pair_steps,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SUBTRACTED: tl.constexpr,
 ):  # fmt: skip
     """Σ_k weights[b, k] ν(y[b, k]) for labels [B, T, S] and for pairs [B, T - 1, S, S] or [B, 1, S, S].
+
+    With ``SUBTRACTED``, it is taken from what ``nodes`` and ``pairs`` have.
 
     A program for each sequence and tile of states, in a fixed order and without atomic additions: each position adds a
     tile that is the weight at its label or pair and zero elsewhere. ``pair_steps`` is T - 1 or 1.
@@ -233,8 +253,8 @@ def parts(
                     following = tl.load(labels + rank * steps + t + 1)
                     chosen = (rows == label)[:, None] & (columns == following)[None, :]
                     summed += tl.where(chosen, weight, 0.0)
-        tl.store(nodes + t * states + rows, node, mask=inside)
+        _store(nodes + t * states + rows, node, inside, SUBTRACTED)
         if (pair_steps > 1) & (t < pair_steps):
-            tl.store(pairs + tl.cast(t, tl.int64) * states * states + tile, summed, mask=both)
+            _store(pairs + tl.cast(t, tl.int64) * states * states + tile, summed, both, SUBTRACTED)
     if pair_steps == 1:
-        tl.store(pairs + tile, summed, mask=both)
+        _store(pairs + tile, summed, both, SUBTRACTED)

@@ -63,15 +63,22 @@ def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) 
 @or_plain(reference.scores)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
+    out = _like_scores(unary, transition, lengths, y)
+    run_score(unary.contiguous(), transition.contiguous(), lengths, y, out)
+    return out
+
+
+def run_score(
+    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, values: Tensor, real: Tensor | None = None
+) -> None:
+    """Let ``values`` [B, K] be the scores of outputs; or, with ``real`` [B], subtract them from what K = 1 is there."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
-    unary, transition = unary.contiguous(), transition.contiguous()
-    out, k = _like_scores(unary, transition, lengths, y), y.shape[1]
     run(
-        kernels.score, len(unary) * k, unary, transition, lengths, y.contiguous(), out, k=k,
-        **sizes_of(unary, transition), POSITIONS=128, num_warps=4,
+        kernels.score, y.shape[0] * y.shape[1], unary, transition, lengths, y.contiguous(), values,
+        values if real is None else real, k=y.shape[1], **sizes_of(unary, transition), POSITIONS=128, num_warps=4,
+        SUBTRACTED=real is not None,
     )  # fmt: skip
-    return out
 
 
 def _like_parts(
@@ -80,7 +87,7 @@ def _like_parts(
     return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
 
 
-def _plain_parts(
+def plain_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """The gradient of the weighted scores, which are linear."""
@@ -91,21 +98,29 @@ def _plain_parts(
 
 
 @operator("chain_fused_weighted_parts", _like_parts, parts_backward("chain_fused_scores"))
-@or_plain(_plain_parts)
+@or_plain(plain_parts)
 def weighted_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
-    from structsmooth.structures.chain.fused import output_kernels as kernels
-
-    (batch, k, steps), tiles = y.shape, tiles_of(states, weights.itemsize)
+    batch, _, steps = y.shape
     node = weights.new_empty(batch, steps, states)
     pairs = weights.new_empty(batch, 1 if transition_shape[1] == 1 else steps - 1, states, states)
+    run_parts(weights, y, lengths, node, pairs)
+    return node, pairs.sum_to_size(transition_shape)
+
+
+def run_parts(
+    weights: Tensor, y: Tensor, lengths: Tensor, node: Tensor, pairs: Tensor, *, subtracted: bool = False
+) -> None:
+    """Let ``node`` and ``pairs`` be weighted sums of the parts of outputs, or subtract these from what is there."""
+    from structsmooth.structures.chain.fused import output_kernels as kernels
+
+    (batch, k, steps), states, tiles = y.shape, node.shape[2], tiles_of(node.shape[2], weights.itemsize)
     run(
         kernels.parts, batch * -(-states // tiles["ROWS"]), weights.contiguous(), y.contiguous(), lengths, node, pairs,
-        steps=steps, states=states, k=k, pair_steps=pairs.shape[1], **tiles,
+        steps=steps, states=states, k=k, pair_steps=pairs.shape[1], **tiles, SUBTRACTED=subtracted,
     )  # fmt: skip
-    return node, pairs.sum_to_size(transition_shape)
 
 
 def _like_smoothed(

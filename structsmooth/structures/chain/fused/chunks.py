@@ -1,0 +1,238 @@
+"""Oracles of long chains by kernels, in parallel over stretches of them.
+
+A kernel takes the positions of a sequence one after the other, and a few sequences leave most of a GPU idle. A chain is
+therefore cut into stretches that share their ends. What leads from each state at the beginning of a stretch to each at
+its end is found for all stretches and states at once, which is S times the work in 1/C of the time. These are the
+transitions of a chain over the ends, by whose messages the stretches then are chains by themselves (Särkkä and
+García-Fernández 2021, "Temporal parallelization of Bayesian smoothers", with stretches in place of a tree of pairs).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from structsmooth.compiled.gpu import or_plain, run
+from structsmooth.structures.chain import reference
+from structsmooth.structures.chain.fused import outputs
+from structsmooth.structures.chain.fused.exponential import filter_messages, no_labels, smooth
+from structsmooth.structures.chain.fused.outputs import run_score
+from structsmooth.structures.chain.fused.tiles import fits_a_tile, sizes_of, tiles_of
+from structsmooth.structures.chain.operators import found_backward, save_found
+from structsmooth.structures.operators import like_top_k, operator, save_inputs_and_statistics
+
+# Transitions between the ends of a stretch: of as many that the chain over the ends is no longer than a stretch at
+# 65,536 positions.
+STEPS = 256
+# Shorter chains, and batches with more states in all, fill a GPU as they are.
+_LONG, _STATES = 4096, 1024
+
+
+def is_long(unary: Tensor, transition: Tensor) -> bool:
+    """Whether chains are few and long enough for stretches, and share the transitions of their positions."""
+    if torch.compiler.is_compiling():  # a graph for open sizes may not depend on them
+        return False
+    batch, steps, states = unary.shape
+    return steps >= _LONG and batch * states <= _STATES and fits_a_tile(states) and transition.shape[1] == 1
+
+
+class Stretches(NamedTuple):
+    """Stretches of C each of B chains: a batch of B C chains of ``STEPS`` + 1 positions at most.
+
+    Attributes:
+        places: their positions [B, C, STEPS + 1] in the chains, the last one repeated behind their ends.
+        lengths: [B, C], 1 behind the end of a chain.
+        unary: [B C, STEPS + 1, S].
+        transition: [1 or B C, 1, S, S].
+        at_ends: scores [B, C + 1, S] of the states at the ends, 0 behind that of the chain.
+    """
+
+    places: Tensor
+    lengths: Tensor
+    unary: Tensor
+    transition: Tensor
+    at_ends: Tensor
+
+    @classmethod
+    def of(cls, unary: Tensor, transition: Tensor, lengths: Tensor) -> "Stretches":
+        """The stretches of chains [B, T, S] with transitions [1 or B, 1, S, S]."""
+        batch, steps, states = unary.shape
+        count = max(1, -(-(steps - 1) // STEPS))
+        ends = torch.arange(count + 1, device=unary.device) * STEPS
+        ends = torch.minimum(ends, (lengths.clamp(1, steps) - 1).unsqueeze(1))
+        within = torch.arange(STEPS + 1, device=unary.device)
+        places = torch.minimum(ends[:, :-1, None] + within, ends[:, 1:, None])
+        own = unary.gather(1, places.view(batch, -1, 1).expand(-1, -1, states)).view(-1, STEPS + 1, states)
+        at_ends = unary.gather(1, ends.unsqueeze(2).expand(-1, -1, states))
+        repeated = torch.nn.functional.pad(ends.diff(), (1, 0), value=1) == 0
+        shared = transition if len(transition) == 1 else transition.repeat_interleave(count, 0)
+        return cls(places, ends.diff() + 1, own, shared, torch.where(repeated.unsqueeze(2), 0.0, at_ends))
+
+    def ends(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The chain over the ends, with transitions [B, C, S, S]: the arguments of its oracles."""
+        batch, ends, _ = self.at_ends.shape
+        return self.at_ends, scores, self.lengths.new_full((batch,), ends)
+
+    def labels(self, y: Tensor) -> Tensor:
+        """Labels [B, K, T] of the chains as those [B C, K, STEPS + 1] of the stretches."""
+        (batch, k, _), places = y.shape, self.places
+        own = y.gather(2, places.view(batch, 1, -1).expand(-1, k, -1)).view(batch, k, *places.shape[1:])
+        return own.transpose(1, 2).flatten(0, 1)
+
+    def with_ends(self, first: Tensor, last: Tensor) -> Tensor:
+        """Unary scores of the stretches, with others [B, C, S] of their first and last positions.
+
+        Where these are one position, it has both.
+        """
+        own = self.unary.clone()
+        own[:, 0] = first.flatten(0, 1)
+        alone = (self.lengths == 1).unsqueeze(2)
+        last = torch.where(alone, first + last, last).flatten(0, 1).unsqueeze(1)
+        return own.scatter_(1, (self.lengths.flatten() - 1).view(-1, 1, 1).expand_as(last), last)
+
+    def joined(self, values: Tensor, lengths: Tensor, steps: int) -> Tensor:
+        """Values [B C, STEPS + 1, ...] at the positions of stretches as those of the chains [B, T, ...]."""
+        batch, count, _ = self.places.shape
+        own = values.view(batch, count, *values.shape[1:])
+        found = torch.cat([own[:, :, :-1].flatten(1, 2), own[:, -1, -1:]], 1)[:, :steps]
+        inside = reference.length_mask(lengths, steps).view(batch, steps, *[1] * (found.dim() - 2))
+        return torch.where(inside, found, 0)
+
+
+def _plain_transfers(
+    unary: Tensor, transition: Tensor, lengths: Tensor, largest: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    states = unary.shape[2]
+    scores = torch.where(torch.eye(states, dtype=torch.bool, device=unary.device), 0.0, -torch.inf).to(unary.dtype)
+    scores = scores.expand(len(unary), -1, -1)
+    for t in range(1, unary.shape[1]):
+        joint = scores.unsqueeze(3) + transition
+        message = joint.amax(2) if largest else joint.logsumexp(2)
+        message = torch.where((t + 1 < lengths)[:, None, None], message + unary[:, t, None], message)
+        scores = torch.where((t < lengths)[:, None, None], message, scores)
+    offsets = unary.new_zeros(len(unary), states)
+    return scores, offsets, offsets
+
+
+@or_plain(_plain_transfers)
+def _transfers(unary: Tensor, transition: Tensor, lengths: Tensor, largest: bool) -> tuple[Tensor, Tensor, Tensor]:
+    from structsmooth.structures.chain.fused import chunk_kernels as kernels
+
+    stretches, _, states = unary.shape
+    scores, offsets = unary.new_empty(stretches, states, states), unary.new_empty(2, stretches, states)
+    run(
+        kernels.transfers, stretches * states, unary.contiguous(), transition.contiguous(), lengths, scores, *offsets,
+        **sizes_of(unary, transition), **tiles_of(states, unary.itemsize), MAX=largest,
+    )  # fmt: skip
+    return scores, offsets[0], offsets[1]
+
+
+def transfers(cut: Stretches, largest: bool) -> tuple[Tensor, Tensor]:
+    """Scores [B, C, S, S] between the ends of stretches, relative to what is given in float64 for each chain [B]."""
+    batch, count, _ = cut.places.shape
+    scores, offsets, lost = _transfers(cut.unary, cut.transition, cut.lengths.flatten(), largest)
+    base = offsets.amax(1, keepdim=True)
+    scores = scores + (offsets - base + lost).unsqueeze(2)
+    return scores.view(batch, count, *scores.shape[1:]), base.double().view(batch, count).sum(1)
+
+
+def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    batch, steps, states = unary.shape
+    scores = unary.new_empty(batch, max(1, -(-(steps - 1) // STEPS)), states, states)
+    return unary.new_empty(batch), unary.new_empty(batch), scores
+
+
+def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tensor | None, ...]:
+    if grad is None:
+        return ()
+    unary, transition, lengths, y, real, scores = ctx.saved_tensors
+    if torch.is_grad_enabled():  # second derivatives are found position by position
+        _, _, *kept = filter_messages(unary, transition, lengths, no_labels(unary, lengths))
+        kept = [tensor.detach() for tensor in kept]
+        node, pairs = smooth(unary, transition, lengths, *kept, grad * real, y, True)
+    else:
+        node, pairs = _smooth_stretches(unary, transition, lengths, scores, grad * real, y, True)
+    return node, pairs.sum_to_size(transition.shape)
+
+
+@operator("chain_fused_long_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
+def filter_stretches(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What ``filter_messages`` says of whole chains, and the scores between the ends of stretches."""
+    cut = Stretches.of(unary, transition, lengths)
+    scores, base = transfers(cut, largest=False)
+    values, real, _, _ = filter_messages(*cut.ends(scores), no_labels(unary, lengths))
+    values = (values + base).to(unary.dtype)
+    if y.shape[1]:
+        run_score(unary.contiguous(), transition.contiguous(), lengths, y, values, real)
+    return values, real, scores
+
+
+def _smooth_stretches(
+    unary: Tensor, transition: Tensor, lengths: Tensor, scores: Tensor, weights: Tensor, y: Tensor, summed: bool
+) -> tuple[Tensor, Tensor]:
+    """What ``smooth`` gives: stretches are chains by themselves, given what comes before and behind them."""
+    cut, none = Stretches.of(unary, transition, lengths), no_labels(unary, lengths)
+    _, _, messages, shifts = filter_messages(*cut.ends(scores), none)
+    marginals, _ = smooth(*cut.ends(scores), messages, shifts, torch.ones_like(weights), none, True)
+    behind = torch.where(marginals > 0, marginals.log() - messages, -torch.inf)
+    own = cut.with_ends((messages + cut.at_ends)[:, :-1], behind[:, 1:]), cut.transition, cut.lengths.flatten()
+    count = cut.lengths.shape[1]
+    _, _, messages, shifts = filter_messages(*own, no_labels(own[0], own[2]))
+    node, pairs = smooth(*own, messages, shifts, weights.repeat_interleave(count), cut.labels(y), summed)
+    pairs = pairs.view(len(unary), -1, *pairs.shape[2:])
+    pairs = pairs.sum(1, keepdim=True) if summed else pairs[:, : unary.shape[1] - 1]
+    return cut.joined(node, lengths, unary.shape[1]), pairs
+
+
+def surprisals(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    """Minus the log-probabilities [B] of outputs [B, T]; +inf, without gradient, where that is no number."""
+    return _values(unary, transition, lengths, y.unsqueeze(1))
+
+
+def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Log-partition function [B]; twice differentiable by kernels, and thrice by torch."""
+    return _values(unary, transition, lengths, no_labels(unary, lengths))
+
+
+def _values(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
+    kernel = filter_stretches if is_long(unary, transition) else filter_messages
+    values: Tensor = kernel(unary, transition, lengths, y)[0]
+    return values
+
+
+def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Marginals [B, T, S] and [B, T-1, S, S]; differentiable."""
+    none, ones = no_labels(unary, lengths), unary.new_ones(len(unary))
+    differentiated = torch.is_grad_enabled() and (unary.requires_grad or transition.requires_grad)
+    if is_long(unary, transition) and not differentiated:
+        scores = filter_stretches(unary, transition, lengths, none)[2]
+        return _smooth_stretches(unary, transition, lengths, scores, ones, none, False)
+    _, _, messages, shifts = filter_messages(unary, transition, lengths, none)
+    node, pairs = smooth(unary, transition, lengths, messages.detach(), shifts.detach(), ones, none, False)
+    return node, pairs
+
+
+@operator(
+    "chain_fused_long_best",
+    lambda *scores: like_top_k(*scores, 1),
+    found_backward("chain_fused_weighted_parts"),
+    lambda ctx, inputs, output: save_found(ctx, (*inputs, 1), output),
+)
+def best_of_stretches(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest scores [B, 1] and outputs [B, 1, T] that have them; of several, any."""
+    cut = Stretches.of(unary, transition, lengths)
+    scores, base = transfers(cut, largest=True)
+    values, y = outputs.top_k(*cut.ends(scores), 1)
+    possible = values > -torch.inf
+    chosen = torch.nn.functional.one_hot(y[:, 0], unary.shape[2]).bool()
+    first, last = (torch.where(chosen, 0.0, -torch.inf).to(unary.dtype)[:, at] for at in (slice(-1), slice(1, None)))
+    own = cut.with_ends(first, last), cut.transition, cut.lengths.flatten()
+    found = cut.joined(outputs.top_k(*own, 1)[1][:, 0], lengths, unary.shape[1]).unsqueeze(1)
+    return (values + base.unsqueeze(1)).to(unary.dtype), torch.where(possible.unsqueeze(2), found, 0)
+
+
+def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values [B, k] and outputs [B, k, T]."""
+    if k == 1 and is_long(unary, transition):
+        return best_of_stretches(unary, transition, lengths)  # type: ignore[no-any-return]
+    return outputs.top_k(unary, transition, lengths, k)  # type: ignore[no-any-return]
