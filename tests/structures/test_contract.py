@@ -403,6 +403,25 @@ def test_other_devices(member: Member, oracle: str) -> None:
     assert_close(tuple(tensor.cpu() for tensor in there), member.values_and_gradients(oracle, instance))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("loss", [StructuralHinge.crf(), StructuralHinge(L2())], ids=str)
+def test_other_devices_replay_graphs(loss: StructuralHinge) -> None:
+    def step(unary: Tensor, transition: Tensor, y: Tensor) -> Tensor:
+        return loss(LinearChain(unary, transition, validate_args=False), y)
+
+    def inputs() -> tuple[Tensor, ...]:
+        scores = [torch.randn(*shape, device="cuda", requires_grad=True) for shape in ((3, 5, 4), (4, 4))]
+        return *scores, torch.randint(4, (3, 5), device="cuda")
+
+    replayed = torch.cuda.make_graphed_callables(step, inputs())
+    for run in (replayed, *[torch.compile(step, mode="reduce-overhead")] * 3):
+        arguments = inputs()
+        values = [own(*arguments) for own in (run, step)]
+        gradients = [torch.autograd.grad(value, arguments[:2]) for value in values]
+        assert_close(*values)
+        assert_close(*gradients)
+
+
 @pytest.mark.usefixtures("two_threads")
 @every_oracle(lambda name, member, oracle: not in_torch(name, member) and in_batches(name, member))
 def test_threads_do_not_change_the_answer(member: Member, oracle: str) -> None:

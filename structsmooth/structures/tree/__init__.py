@@ -32,7 +32,8 @@ class Tree(Structure):
             anywhere; its scores and its parents are ignored.
         validate_args: whether to check values too: NaN, +inf, parents, ranges of labels. Costs a few reductions, and
             a synchronization on a GPU. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (CPU only), ``"torch"``, or ``"auto"`` for the faster of the two.
+        backend: ``"compiled"`` (scores on the CPU only), ``"torch"``, or ``"auto"`` for the faster of the two, which
+                is the compiled one, on the CPU, for scores on a GPU, too.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -155,7 +156,8 @@ class Tree(Structure):
 
     @property
     def _compiled(self) -> bool:
-        return checks.is_compiled(self.backend, self.unary.device)
+        # On a GPU, too: copies to the CPU take less time than a step of torch for each node.
+        return checks.is_compiled(self.backend, torch.device("cpu"))
 
     @property
     def _hangs(self) -> Tensor:
