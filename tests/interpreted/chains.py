@@ -9,10 +9,12 @@ from enumeration import FORMS, Potentials, random_chains
 from interpreted.counting import DEVICE, computing, counted, each_kernel, failing, needs_interpreter
 from torch import Tensor
 from torch.testing import assert_close
+from traced import traced
 
 from structsmooth import L2, Entropy, LinearChain, StructuralHinge
 from structsmooth.structures.chain.fused import chunks
 from structsmooth.structures.chain.fused.tiles import tiles_of
+from structsmooth.structures.operators import OPERATORS
 
 # Batch, positions, states, lengths: one of each, sizes that are no power of two, and two tiles of 70 states.
 SHAPES = [
@@ -105,6 +107,16 @@ def test_scores(instance: Potentials) -> None:
     y = on("torch", *instance).topk(2)[1][:, -1]
     agree(instance, lambda chain: chain.score(y))
     agree(instance, derivatives(lambda chain: (chain.score(y),), order=1))
+
+
+def test_traced_results_have_the_shapes_of_real_ones() -> None:
+    chain = on("triton", *random_chains(3, 5, 4, FORMS[2]))
+    with traced() as names:
+        for query in (lambda c: c.marginals(), lambda c: (c.topk(3)[0], c.max_marginals(), L2(0.3, 3)(c))):
+            derivatives(query, order=1)(chain)
+        chain.score(chain.max()[1])
+        chain.sample(3)
+    assert names == {name for name in OPERATORS if name.startswith("chain_fused")}
 
 
 @every_instance

@@ -11,9 +11,11 @@ from member import Instance, Member, changed, potentials_of, with_potentials
 from program_members import PROGRAMS
 from torch import Tensor
 from torch.testing import assert_close
+from traced import traced
 
 from structsmooth import L2, SemiMarkov, StructuralHinge
 from structsmooth.programs import DynamicProgram
+from structsmooth.structures.operators import OPERATORS
 
 # What numpy says of -inf, which the interpreter computes with.
 pytestmark = pytest.mark.filterwarnings("ignore:(divide by zero|invalid value) encountered:RuntimeWarning")
@@ -106,6 +108,19 @@ def test_second_derivatives_and_max_marginals(name: str, how: str) -> None:
     for query in (lambda s: s.logsumexp(), lambda s: s.marginals()[0], L2(0.3, 3), L2(20.0, 3)):
         found, expected = (turned(member, instance, query, backend) for backend in ("triton", "compiled"))
         assert_close(found, expected)
+
+
+def test_traced_results_have_the_shapes_of_real_ones() -> None:
+    member = PROGRAMS["Subset torch"]
+    instance = member.random("medium")
+    with traced() as names:
+        for query in (lambda s: s.logsumexp(), L2(20.0, 3)):
+            turned(member, instance, query, "triton")
+        structure = on("triton", member, instance)
+        structure.max()
+        structure.max_marginals()
+        structure.sample(3)
+    assert names == {name for name in OPERATORS if name.startswith("program_fused")}
 
 
 def test_sums_are_at_least_float32() -> None:

@@ -89,9 +89,9 @@ def _checked_ends(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor,
 )
 def _forest(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The fields of :class:`Forest`."""
-    of_nodes, of_edges = (len(edges), nodes), edge_mask.shape
+    of_nodes, of_edges = (edges.shape[0], nodes), edge_mask.shape
     return (
-        edge_mask.new_zeros(len(edges)),
+        edge_mask.new_zeros(edges.shape[0]),
         edges.new_full(of_nodes, -1),
         edges.new_zeros(of_nodes),
         edges.new_zeros(of_edges),

@@ -24,7 +24,7 @@ _AGREEMENT = 1e-9
 
 
 def _like_max(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    value, bound, labels = *(unary.new_empty(len(unary)) for _ in range(2)), unary.new_empty(unary.shape[:2]).long()
+    value, bound, labels = *(unary.new_empty(unary.shape[0]) for _ in range(2)), unary.new_empty(unary.shape[:2]).long()
     return value, bound, labels, unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
 
 

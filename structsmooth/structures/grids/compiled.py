@@ -232,7 +232,7 @@ def batch_log_partition(scores, entries, offset, allowed, band, sizes, steps, va
         if place >= 0:
             for t in range(sizes[b, 0]):
                 if t % rows == 0:
-                    for back in range(1, depth):
+                    for back in range(1, min(depth, t + 1)):
                         kept[b, t // rows, back - 1] = ring[(t - back) % depth]
                 _find_sources(grid, t, depth, slot, shift)
                 _sum_row(grid, t, slot, shift, ring, shares)

@@ -107,4 +107,4 @@ def flow_top_k(scores: Tensor, rows: Tensor, columns: Tensor, k: int) -> tuple[T
 )
 def flow_max_marginals(scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Best scores [B, N, M] with each pair."""
-    return scores.new_empty(len(scores), rows.shape[1], columns.shape[1])
+    return scores.new_empty(scores.shape[0], rows.shape[1], columns.shape[1])

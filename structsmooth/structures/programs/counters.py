@@ -218,5 +218,5 @@ def top_k_by_count(
     scores: Tensor, counts: Tensor, root_index: Tensor, handle: int, k: int, size: int
 ) -> tuple[Tensor, Tensor]:
     """Values [B, C, k] and outputs [B, C, k, M] for sums of counts from 0 to C - 1."""
-    program, shape = program_of(handle), (len(scores), size, k)
+    program, shape = program_of(handle), (scores.shape[0], size, k)
     return scores.new_full(shape, -torch.inf), root_index.new_full((*shape, program.longest), program.scores)

@@ -65,17 +65,16 @@ def log_partition(
 def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
     """By the general program, which holds all segments."""
     scores, lengths = ctx.saved_tensors[:4], ctx.saved_tensors[4]
-    (_, steps, states), (longest, boundaries) = scores[0].shape, (scores[2].shape[1], scores[1].shape[1])
-    program = segmentations(steps, longest, states, boundaries > 1)
+    (_, steps, states), longest = scores[0].shape, scores[2].shape[1]
+    # A program is of given sizes, which tracing may have left open.
+    program = segmentations(*map(int, (steps, longest, states)), bool(scores[1].shape[1] > 1))
 
     def listed(unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor) -> Tensor:
         of_pairs = pairs.flatten(1).expand(unary.shape[0], -1)
         return torch.cat([scores_of_segments(unary, durations, segments).flatten(1), of_pairs], 1)
 
-    def weighted(*scores: Tensor) -> Tensor:
-        return (listed(*weights) * programs.probabilities(listed(*scores), lengths, program.handle)).sum()
-
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1, 2, 3))(*scores)
+    found, pull, *_ = torch.func.vjp(listed, *scores)
+    gradients: tuple[Tensor, ...] = pull(programs.tangents(found, listed(*weights), lengths, program.handle))
     return gradients
 
 

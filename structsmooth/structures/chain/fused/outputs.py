@@ -84,7 +84,7 @@ def run_score(
 def _like_parts(
     weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    return weights.new_empty(len(y), y.shape[2], states), weights.new_empty(transition_shape)
+    return weights.new_empty(y.shape[0], y.shape[2], states), weights.new_empty(transition_shape)
 
 
 def plain_parts(
@@ -127,7 +127,7 @@ def _like_smoothed(
     unary: Tensor, transition: Tensor, lengths: Tensor, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     values, y = like_top_k(unary, k)
-    return unary.new_empty(len(unary)), torch.empty_like(values), values, y
+    return unary.new_empty(unary.shape[0]), torch.empty_like(values), values, y
 
 
 def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

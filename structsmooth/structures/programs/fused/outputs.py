@@ -49,7 +49,7 @@ def scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:
 
 
 def _like_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
-    return weights.new_empty(len(used), count)
+    return weights.new_empty(used.shape[0], count)
 
 
 def _save_used(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -82,7 +82,7 @@ def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
 
 
 def _like_top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-    batch = len(scores)
+    batch = scores.shape[0]
     return scores.new_empty(batch, k), root_index.new_empty(batch, k, program_of(handle).longest)
 
 
@@ -136,7 +136,7 @@ def _like_smoothed(
     scores: Tensor, root_index: Tensor, handle: int, k: int, mu: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     values, used = _like_top_k(scores, root_index, handle, k)
-    return scores.new_empty(len(scores)), torch.empty_like(values), values, used
+    return scores.new_empty(scores.shape[0]), torch.empty_like(values), values, used
 
 
 def _save_smoothed(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

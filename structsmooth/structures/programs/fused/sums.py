@@ -13,7 +13,8 @@ from structsmooth.structures.programs.program import program_of
 
 
 def _like_sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool = False) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(len(scores)), scores.new_empty(len(scores), program_of(handle).nodes + 1)
+    batch = scores.shape[0]
+    return scores.new_empty(batch), scores.new_empty(batch, program_of(handle).nodes + 1)
 
 
 def _sums(scores: Tensor, root_index: Tensor, handle: int, largest: bool) -> tuple[Tensor, Tensor]:
@@ -85,7 +86,7 @@ def weighted_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: 
 
 
 def _like_tangents(scores: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
-    return scores.new_empty(scores.shape), scores.new_empty(len(scores))
+    return scores.new_empty(scores.shape), scores.new_empty(scores.shape[0])
 
 
 def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tensor | None, ...]:
