@@ -19,8 +19,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 _register = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
 needs_card = pytest.mark.skipif(_register is None, reason="needs a version of torch with devices in Python")
-if _register is not None and not torch.cuda.is_available():
-    _register("card")  # which the engine of gradients learns before its first backward pass, or never
 aten = torch.ops.aten
 # Operators that copy from one device to another.
 COPIES = {aten.copy_.default, aten._to_copy.default}
@@ -32,6 +30,12 @@ INDEXED = {
     aten._index_put_impl_.default,
     aten._unsafe_index.Tensor,
 }
+
+
+def register() -> None:
+    """Tell the engine of gradients of the device, which it learns before its first backward pass, or never."""
+    if _register is not None:
+        _register("card")
 
 
 class OnCard(Tensor):

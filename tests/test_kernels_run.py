@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.utils import backend_registration
+from card import needs_card
 
 from structsmooth.compiled.gpu import HAS_TRITON
 
@@ -25,10 +25,7 @@ def test_interpreted(file: str, suite: str) -> None:
     run(file, suite, "1")
 
 
-@pytest.mark.skipif(
-    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
-    reason="needs a version of torch with devices in Python",
-)
+@needs_card
 @suites
 def test_solvers(suite: str) -> None:
     run("solvers.py", suite, "0")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from card import card, needs_card
+from card import card, needs_card, register
 from small_tasks import ALIGNMENT, NER, SEGMENTS, Case
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -42,6 +42,8 @@ from structsmooth.solvers import (
 
 HAS_GPU = torch.cuda.is_available()
 pytestmark = needs_card if not HAS_GPU else ()
+if not HAS_GPU:
+    register()
 
 
 class Sequences(ScoreModule):
