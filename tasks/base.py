@@ -49,6 +49,7 @@ class Task(ABC):
             ``"proximal-bcfw"`` is faster where scores are linear and losses hinges.
         hyperparameters: of that solver, where other values than its defaults worked better.
         partial_option: the option that makes labels partial, unless it has its default; none if not given.
+        cpu_alone: whether problems are compiled ones, which train on no other device.
         fitted_type: what :meth:`fit` returns.
     """
 
@@ -63,6 +64,7 @@ class Task(ABC):
     solver: ClassVar[str] = "casimir-svrg"
     hyperparameters: ClassVar[Mapping[str, Any]] = {}
     partial_option: ClassVar[str] = ""
+    cpu_alone: ClassVar[bool] = False
     fitted_type: "ClassVar[type[FittedTask]]"
 
     def __post_init__(self) -> None:

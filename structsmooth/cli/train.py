@@ -83,6 +83,8 @@ def train(options: Namespace) -> int:
 
 def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
     """The solver, the folder of the run, and the settings that a run must have to go on, with the data."""
+    if options.device != "cpu" and load_task(options.task).cpu_alone:
+        raise ValueError(f"--device: {options.task} has no module, and trains on the CPU alone; got {options.device}")
     solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}

@@ -184,6 +184,7 @@ class Multilabel(Task):
     headline: ClassVar[str] = "example_f1"
     passes: ClassVar[int] = 50
     solver: ClassVar[str] = "soft-bcfw"
+    cpu_alone: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedTask]] = FittedMultilabel
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:

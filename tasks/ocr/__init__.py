@@ -160,6 +160,7 @@ class OCR(Task):
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 30
     solver: ClassVar[str] = "proximal-bcfw"
+    cpu_alone: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedTask]] = FittedOCR
 
     def __post_init__(self) -> None:

@@ -347,6 +347,7 @@ class Parsing(Task):
     passes: ClassVar[int] = 8
     solver: ClassVar[str] = "proximal-bcfw"
     partial_option: ClassVar[str] = "unknown"
+    cpu_alone: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedTask]] = FittedParsing
 
     def __post_init__(self) -> None:

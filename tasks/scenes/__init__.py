@@ -189,6 +189,7 @@ class Scenes(Task):
     passes: ClassVar[int] = 40
     solver: ClassVar[str] = "soft-bcfw"
     hyperparameters: ClassVar[Mapping[str, Any]] = {"rho": 0.3, "penalty": "constant"}
+    cpu_alone: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedTask]] = FittedScenes
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Scene]:

@@ -259,6 +259,7 @@ class Tagging(Task):
     )
     cost: ClassVar[Cost]
     partial_option: ClassVar[str] = "unknown"
+    cpu_alone: ClassVar[bool] = True
     fitted_type: ClassVar[type[FittedTask]] = FittedTagging
 
     def __post_init__(self) -> None:

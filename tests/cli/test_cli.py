@@ -336,6 +336,12 @@ def test_a_directory_of_others_is_left_alone(file, option, folder, capsys):
     assert [(path.name, path.read_text()) for path in (folder / "model").iterdir()] == [(file, "{}")]
 
 
+def test_a_device_that_a_task_cannot_use_is_refused_before_the_data_are_read(monkeypatch, capsys):
+    monkeypatch.setattr("structsmooth.cli.train.usable_device", str)
+    assert main(["train", "ner", "--train", "nowhere.txt", "--device", "cuda"]) == 2
+    assert "--device: ner has no module, and trains on the CPU alone; got cuda" in capsys.readouterr().err
+
+
 def test_an_empty_directory_is_taken(folder):
     (folder / "model").mkdir()
     train(passes=1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from card import card, needs_card, register
-from small_tasks import ALIGNMENT, NER, SEGMENTS, Case
+from small_tasks import ALIGNMENT, SEGMENTS, Case
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -203,10 +203,3 @@ def test_the_command_trains_on_the_device_and_goes_on_there(case: Case, tmp_path
         trained(case, tmp_path, name, "--passes", "2")
         found = trained(case, tmp_path, name, "--passes", "3", "--resume")
     assert_close(found, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_compiled_problems_refuse_the_device(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with nullcontext("cuda") if HAS_GPU else card() as device:
-        status, _ = trained(NER, tmp_path, torch.device(device).type)
-    assert status == 2
-    assert "a SparseChainProblem runs on the CPU alone" in capsys.readouterr().err

@@ -4,6 +4,8 @@ import io
 import json
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -184,6 +186,12 @@ class TestFittedTask:
     def test_the_problem_can_be_built_again(self, trained):
         again = trained.fitted.problem(trained.fitted.read(trained.path, "train"))
         assert again.loss(trained.weights) == trained.fitted.problem(trained.examples).loss(trained.weights)
+
+    def test_the_problem_goes_to_other_devices_unless_the_task_says_it_cannot(self, trained):
+        problem = deepcopy(trained.fitted.problem(trained.examples))
+        refused = pytest.raises(TypeError, match="on the CPU alone")
+        with refused if trained.task.cpu_alone else suppress(RuntimeError):  # this device has no numbers for bounds
+            problem.to("meta")
 
     def test_what_it_wrote_reads_back(self, trained):
         stream = io.StringIO()
