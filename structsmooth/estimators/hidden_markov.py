@@ -353,7 +353,11 @@ class CategoricalHMM(HiddenMarkovEstimator):
     def _start_emissions(self, x: NDArray[Any], random: np.random.RandomState) -> None:
         if "e" in self.init_params:
             symbols = self.n_features or max(1, int(x.max()) + 1)
-            self.emissionprob_ = random.dirichlet(np.ones(symbols), self.n_components)
+            try:
+                self.emissionprob_ = random.dirichlet(np.ones(symbols), self.n_components)
+            except MemoryError as error:
+                needed = 8 * self.n_components * symbols / 2**30
+                raise ValueError(f"n_features must fit in memory, got {symbols}: {needed:,.0f} GiB") from error
 
     def _emissions(self) -> Emissions:
         emissions = CategoricalEmissions(self.n_components, np.shape(self.emissionprob_)[-1])
