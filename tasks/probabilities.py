@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
 from structsmooth.markup import Markup
-from structsmooth.messages import warn
+from structsmooth.messages import counted, note, warn
 from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
@@ -57,12 +57,15 @@ class ProbabilisticTask(FittedTask):
         return super().show_example(example, ranked)
 
     def calibrated(self: P, weights: Tensor, examples: Sequence[Any]) -> P:
-        """The same task with a temperature fitted to labelled examples that did not train the weights.
+        """The same task with a temperature fitted to labelled examples that did not train the weights; says how many.
 
         Raises:
             ValueError: no example whose label the model can predict.
         """
-        return replace(self, temperature=fitted_temperature(self.known_outputs(weights, examples)))
+        known = list(self.known_outputs(weights, examples))
+        count = counted(sum(len(y) for _, y in known), "known output")
+        note(f"the temperature is fitted to {count} of {counted(len(examples), 'example')}")
+        return replace(self, temperature=fitted_temperature(known))
 
     def reliability(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Any]) -> Reliability:
         """How often parts of the outputs of labelled examples are right, by their probability."""

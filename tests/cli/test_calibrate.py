@@ -20,6 +20,7 @@ def test_the_temperature_is_kept_and_used(tmp_path, monkeypatch, capsys):
     plain = ["train", "ner", "--train", train, "--dev", data, "--passes", "2", "--bits", "6"]
     assert main([*plain, "--out", "plain"]) == 0
     assert main([*plain, "--out", "calibrated", "--calibrate"]) == 0
+    assert "the temperature is fitted to 18 known outputs of 18 examples" in capsys.readouterr().err
     temperature = load_description("calibrated")["trained"]["temperature"]
     assert load("calibrated").task.temperature == temperature > 0
     assert load("plain").calibrated(data).task.temperature == pytest.approx(temperature)
@@ -33,6 +34,18 @@ def test_the_temperature_is_kept_and_used(tmp_path, monkeypatch, capsys):
             assert all(0 <= span["probability"] <= 1 for output in line["outputs"] for span in output["spans"])
         assert main(["info", folder]) == 0
         assert ("\ntemperature " in capsys.readouterr().out) != warns
+
+
+def test_trees_that_cross_are_not_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = small_tasks.PARSING.write(tmp_path, True)
+    # A tree that crosses, and one that does not, but is not the best.
+    trees = (
+        "".join(f"{i + 1}\tx\t_\tX\tX\t_\t{heads[i]}\tdep\t_\t_\n" for i in range(4)) for heads in ("3022", "0123")
+    )
+    Path("dev").write_text("\n".join([Path(data).read_text(), *trees, ""]))
+    assert main(["train", "parsing", "--train", data, "--dev", "dev", "--calibrate", "--bits", "6"]) == 0
+    assert "the temperature is fitted to 25 known outputs of 26 examples" in capsys.readouterr().err
 
 
 def test_what_cannot_be_calibrated(tmp_path, monkeypatch, capsys):
