@@ -109,13 +109,15 @@ def test_scores(instance: Potentials) -> None:
     agree(instance, derivatives(lambda chain: (chain.score(y),), order=1))
 
 
-def test_traced_results_have_the_shapes_of_real_ones() -> None:
+def test_traced_results_have_the_shapes_of_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = on("triton", *random_chains(3, 5, 4, FORMS[2]))
     with traced() as names:
         for query in (lambda c: c.marginals(), lambda c: (c.topk(3)[0], c.max_marginals(), L2(0.3, 3)(c))):
             derivatives(query, order=1)(chain)
         chain.score(chain.max()[1])
         chain.sample(3)
+        monkeypatch.setattr(chunks, "_LONG", 2)
+        derivatives(lambda c: (c.logsumexp(), c.max()[0]), order=1)(on("triton", *random_chains(3, 5, 4)))
     assert names == {name for name in OPERATORS if name.startswith("chain_fused")}
 
 
