@@ -21,8 +21,7 @@ from structsmooth.structures.chain.fused.tiles import fits_a_tile, sizes_of, til
 from structsmooth.structures.chain.operators import found_backward, save_found
 from structsmooth.structures.operators import like_top_k, operator, save_inputs_and_statistics
 
-# Transitions between the ends of a stretch: of as many that the chain over the ends is no longer than a stretch at
-# 65,536 positions.
+# Transitions from end to end of a stretch. Of 65,536 positions, the chain over the ends is as long as a stretch.
 STEPS = 256
 # Shorter chains, and batches with more states in all, fill a GPU as they are.
 _LONG, _STATES = 4096, 1024
@@ -34,6 +33,11 @@ def is_long(unary: Tensor, transition: Tensor) -> bool:
         return False
     batch, steps, states = unary.shape
     return steps >= _LONG and batch * states <= _STATES and fits_a_tile(states) and transition.shape[1] == 1
+
+
+def _count(steps: int) -> int:
+    """Number of stretches of a chain."""
+    return max(1, -(-(steps - 1) // STEPS))
 
 
 class Stretches(NamedTuple):
@@ -57,7 +61,7 @@ class Stretches(NamedTuple):
     def of(cls, unary: Tensor, transition: Tensor, lengths: Tensor) -> "Stretches":
         """The stretches of chains [B, T, S] with transitions [1 or B, 1, S, S]."""
         batch, steps, states = unary.shape
-        count = max(1, -(-(steps - 1) // STEPS))
+        count = _count(steps)
         ends = torch.arange(count + 1, device=unary.device) * STEPS
         ends = torch.minimum(ends, (lengths.clamp(1, steps) - 1).unsqueeze(1))
         within = torch.arange(STEPS + 1, device=unary.device)
@@ -138,8 +142,7 @@ def transfers(cut: Stretches, largest: bool) -> tuple[Tensor, Tensor]:
 
 def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     batch, steps, states = unary.shape
-    scores = unary.new_empty(batch, max(1, -(-(steps - 1) // STEPS)), states, states)
-    return unary.new_empty(batch), unary.new_empty(batch), scores
+    return unary.new_empty(batch), unary.new_empty(batch), unary.new_empty(batch, _count(steps), states, states)
 
 
 def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tensor | None, ...]:
@@ -224,9 +227,9 @@ def best_of_stretches(unary: Tensor, transition: Tensor, lengths: Tensor) -> tup
     scores, base = transfers(cut, largest=True)
     values, y = outputs.top_k(*cut.ends(scores), 1)
     possible = values > -torch.inf
-    chosen = torch.nn.functional.one_hot(y[:, 0], unary.shape[2]).bool()
-    first, last = (torch.where(chosen, 0.0, -torch.inf).to(unary.dtype)[:, at] for at in (slice(-1), slice(1, None)))
-    own = cut.with_ends(first, last), cut.transition, cut.lengths.flatten()
+    chosen = y[:, 0].unsqueeze(2) == torch.arange(unary.shape[2], device=y.device)
+    chosen = torch.where(chosen, 0.0, -torch.inf).to(unary.dtype)
+    own = cut.with_ends(chosen[:, :-1], chosen[:, 1:]), cut.transition, cut.lengths.flatten()
     found = cut.joined(outputs.top_k(*own, 1)[1][:, 0], lengths, unary.shape[1]).unsqueeze(1)
     return (values + base.unsqueeze(1)).to(unary.dtype), torch.where(possible.unsqueeze(2), found, 0)
 
