@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.functional import vjp
 from torch.testing import assert_close
 
-from structsmooth import L2, Entropy, Max, StructuralHinge, Structure
+from structsmooth import L2, Entropy, LinearChain, Max, StructuralHinge, Structure
 
 NAN, INF = math.nan, math.inf
 both_ways = pytest.mark.parametrize("ties", [False, True])
