@@ -19,15 +19,22 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from scripts.harness import RequestError, command, option, print_table
-from structsmooth.structures.chain.fused import chunk_kernels, exponential_kernels, output_kernels
-from structsmooth.structures.chain.fused.tiles import fits_a_tile, keeps_transitions, tiles_of, top_k_tiles
+from structsmooth.structures.chain.fused import chunk_kernels, exponential_kernels, output_kernels, wide_kernels
+from structsmooth.structures.chain.fused.tiles import (
+    fits_a_tile,
+    row_tile,
+    tiles_of,
+    top_k_tiles,
+    whole_tiles,
+    wide_tiles,
+)
 from structsmooth.structures.programs.fused import output_kernels as program_output_kernels
 from structsmooth.structures.programs.fused import sum_kernels
 from structsmooth.structures.programs.fused.outputs import PLACES
 from structsmooth.structures.programs.fused.tables import TILE
 
 PROGRAM_MODULES = (sum_kernels, program_output_kernels)
-MODULES = (exponential_kernels, output_kernels, *PROGRAM_MODULES)
+MODULES = (exponential_kernels, output_kernels, wide_kernels, *PROGRAM_MODULES)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
 RANKS = 5
@@ -39,7 +46,7 @@ POINTERS = {
     **dict.fromkeys(["rows", "left", "right", "head", "index", "bounds", "out_rows", "out_edges"], "*i32"),
     **dict.fromkeys(["score_rows", "score_edges"], "*i32"),
 }
-SIZES = ["steps", "states", "k", "draws", "edge_batch", "edge_step", "moved_batch", "moved_step", "pair_steps"]
+SIZES = ["t", "steps", "states", "k", "draws", "edge_batch", "edge_step", "moved_batch", "moved_step", "pair_steps"]
 PROGRAM_SIZES = ["nodes", "scores", "levels", "k", "pairs", "depth", "longest", "draws"]
 
 
@@ -80,34 +87,40 @@ def chain_cases(dtype: str) -> Iterator[Case]:
     """Kernels of chains, for all numbers of states."""
     size = {"fp32": 4, "fp64": 8}[dtype]
     for states in STATES:
-        tiles, kept = tiles_of(states, size), keeps_transitions(states, size, edge_step=0)
+        tiles, kept = tiles_of(states, size), whole_tiles(states, size, edge_step=0)["SHARED"]
         heavy = tiles_of(states, size, heavy=True)
-        columns = {"COLUMNS": tiles["COLUMNS"], "num_warps": 1}
         for shared in {kept, False}:
             label = f"{states} states" + ", shared transitions" * shared
-            yield Case(label, exponential_kernels.forward, {**tiles, "SHARED": shared}, dtype)
+            for largest in (False, True):
+                sizes = {**tiles, "SHARED": shared, "MAX": largest}
+                yield Case(label + ", max" * largest, exponential_kernels.forward, sizes, dtype)
             for summed in (True, False):
                 sizes = {**tiles, "SHARED": shared, "SUMMED": summed}
                 yield Case(label + ", summed" * summed, exponential_kernels.backward, sizes, dtype)
         for summed in (True, False):
             label = f"{states} states" + ", summed" * summed
             yield Case(label, exponential_kernels.tangent, {**heavy, "SUMMED": summed}, dtype)
-        yield Case(f"{states} states", exponential_kernels.sample, columns, dtype)
         best = [top_k_tiles(states, RANKS, size, step) for step in (0, states**2)]
         for tile, smoothed in ((best[0], False), (best[0], True), *[(best[1], False)] * best[0]["SHARED"]):
             label = f"{states} states, {RANKS} best" + ", shared transitions" * tile["SHARED"] + ", smoothed" * smoothed
             yield Case(label, output_kernels.top_k, {**tile, "SMOOTHED": smoothed}, dtype)
         yield Case(f"{states} states", output_kernels.max_marginals, tiles, dtype)
         for taken in (False, True):
-            yield Case(
-                f"{states} states" + ", taken" * taken, output_kernels.parts, {**tiles, "SUBTRACTED": taken}, dtype
-            )
+            label = f"{states} states" + ", taken" * taken
+            yield Case(label, output_kernels.parts, {**tiles, "SUBTRACTED": taken}, dtype)
         for largest in (False, True) if fits_a_tile(states) else ():
             label = f"{states} states" + ", max" * largest
             yield Case(label, chunk_kernels.transfers, {**tiles, "MAX": largest}, dtype)
-    for taken in (False, True):
-        sizes = {"POSITIONS": 128, "SUBTRACTED": taken}
-        yield Case("any states" + ", taken" * taken, output_kernels.score, sizes, dtype)
+    for states in (*STATES, 2048):
+        for largest in (False, True):
+            label, row = f"{states} states" + ", max" * largest, row_tile(states, size)
+            yield Case(label, exponential_kernels.sample, {**row, "MAX": largest}, dtype)
+    for either in (False, True):
+        _, tiles = wide_tiles(1, 2048, size)
+        yield Case("many states" + ", max" * either, wide_kernels.forward_step, {**tiles, "MAX": either}, dtype)
+        yield Case("many states" + ", summed" * either, wide_kernels.backward_step, {**tiles, "SUMMED": either}, dtype)
+        sizes = {"POSITIONS": 128, "SUBTRACTED": either}
+        yield Case("any states" + ", taken" * either, output_kernels.score, sizes, dtype)
 
 
 def program_cases(dtype: str) -> Iterator[Case]:

@@ -1,9 +1,9 @@
 """Oracles of the linear chain as torch operators over Triton kernels, with the signatures of the compiled ones.
 
-A sequence is one program of the grid; a few long ones are cut into stretches. Nothing waits for the device, and all
-results are deterministic. Sums are float32 for float32 and float64 for float64. Between passes, the messages [B, T, S]
-are kept, which are as many numbers as the unary scores; the backward pass of the log-partition function gives its
-gradient right away, without marginals between.
+A sequence is one program of the grid; with many states, several programs share each position, and a few long sequences
+are cut into stretches. Nothing waits for the device, and all results are deterministic. Sums are float32 for float32
+and float64 for float64. Between passes, the messages [B, T, S] are kept, which are as many numbers as the unary scores;
+the backward pass of the log-partition function gives its gradient right away, without marginals between.
 """
 
 from structsmooth.structures.chain.fused.chunks import log_partition, marginals, surprisals, top_k

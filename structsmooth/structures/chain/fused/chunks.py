@@ -142,19 +142,21 @@ def transfers(cut: Stretches, largest: bool) -> tuple[Tensor, Tensor]:
 
 def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     batch, steps, states = unary.shape
-    return unary.new_empty(batch), unary.new_empty(batch), unary.new_empty(batch, _count(steps), states, states)
+    scores = unary.new_empty(batch, _count(steps), states, states)
+    return unary.new_empty(batch), unary.new_empty(y.shape[:2]), scores
 
 
 def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tensor | None, ...]:
     if grad is None:
         return ()
     unary, transition, lengths, y, real, scores = ctx.saved_tensors
+    weights = grad * real[:, 0] if y.shape[1] else grad
     if torch.is_grad_enabled():  # second derivatives are found position by position
         _, _, *kept = filter_messages(unary, transition, lengths, no_labels(unary, lengths))
         kept = [tensor.detach() for tensor in kept]
-        node, pairs = smooth(unary, transition, lengths, *kept, grad * real, y, True)
+        node, pairs = smooth(unary, transition, lengths, *kept, weights, y, True)
     else:
-        node, pairs = _smooth_stretches(unary, transition, lengths, scores, grad * real, y, True)
+        node, pairs = _smooth_stretches(unary, transition, lengths, scores, weights, y, True)
     return node, pairs.sum_to_size(transition.shape)
 
 
@@ -163,8 +165,8 @@ def filter_stretches(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tens
     """What ``filter_messages`` says of whole chains, and the scores between the ends of stretches."""
     cut = Stretches.of(unary, transition, lengths)
     scores, base = transfers(cut, largest=False)
-    values, real, _, _ = filter_messages(*cut.ends(scores), no_labels(unary, lengths))
-    values = (values + base).to(unary.dtype)
+    values = filter_messages(*cut.ends(scores), no_labels(unary, lengths))[0] + base
+    values, real = values.to(unary.dtype), unary.new_empty(y.shape[:2])
     if y.shape[1]:
         run_score(unary.contiguous(), transition.contiguous(), lengths, y, values, real)
     return values, real, scores

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.chain import reference
+from structsmooth.structures.chain.fused.messages import backward, follow, forward
 from structsmooth.structures.chain.fused.outputs import plain_parts, run_parts, run_score
-from structsmooth.structures.chain.fused.tiles import fits_a_tile, keeps_transitions, sizes_of, strides, tiles_of
+from structsmooth.structures.chain.fused.tiles import sizes_of, strides, tiles_of
 from structsmooth.structures.distribution import excess
 from structsmooth.structures.operators import operator, save_inputs, save_inputs_and_statistics
 
@@ -17,7 +18,7 @@ def _like_filter(
     unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch, steps, _ = unary.shape
-    values, real = unary.new_empty(batch), unary.new_empty(batch)
+    values, real = unary.new_empty(batch), unary.new_empty(y.shape[:2])
     return values, real, unary.new_empty(unary.shape), unary.new_empty(batch, steps)
 
 
@@ -26,7 +27,8 @@ def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tens
         return ()
     unary, transition, lengths, y, real, messages, shifts = ctx.saved_tensors
     summed = transition.shape[1] == 1
-    node, pairs = smooth(unary, transition, lengths, messages, shifts, grad * real, y, summed)
+    weights = grad * real[:, 0] if y.shape[1] else grad
+    node, pairs = smooth(unary, transition, lengths, messages, shifts, weights, y, summed)
     return node, pairs.sum_to_size(transition.shape)
 
 
@@ -37,7 +39,8 @@ def _plain_filter(
     values = reference.log_partition(unary, transition, lengths)
     if y.shape[1]:
         values = excess(values, reference.scores(unary, transition, lengths, y)[:, 0]).clamp_min(0)
-    return values, values.isfinite().to(values.dtype), messages, shifts
+    real = values.isfinite().to(values.dtype).unsqueeze(1)[:, : y.shape[1]]
+    return values, real, messages, shifts
 
 
 @operator("chain_fused_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
@@ -45,22 +48,15 @@ def _plain_filter(
 def filter_messages(
     unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Log-partition [B], where it is finite [B], messages [B, T, S] and shifts [B, T]; the first is differentiable.
+    """Log-partition [B], nothing [B, 0], messages [B, T, S] and shifts [B, T]; the first is differentiable.
 
-    With outputs y [B, 1, T] in place of [B, 0, T] it is minus their log-probability, +inf where that is no number.
+    With outputs y [B, 1, T] in place of [B, 0, T] it is minus their log-probability, +inf where that is no number, and
+    what follows it [B, 1] is 0 there and else 1.
     """
-    from structsmooth.structures.chain.fused import exponential_kernels as kernels  # Triton loads with the first kernel
-
-    unary, transition = unary.contiguous(), transition.contiguous()
-    values, real, messages, shifts = _like_filter(unary, transition, lengths, y)
-    tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
-    shared = keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"])
-    run(
-        kernels.forward, len(unary), unary, transition, lengths, values, real, messages, shifts, **sizes, **tiles,
-        SHARED=shared,
-    )  # fmt: skip
+    values, messages, shifts = forward(unary, transition, lengths, largest=False)
+    real = unary.new_empty(y.shape[:2])
     if y.shape[1]:
-        run_score(unary, transition, lengths, y, values, real)
+        run_score(unary.contiguous(), transition.contiguous(), lengths, y, values, real)
     return values, real, messages, shifts
 
 
@@ -129,20 +125,7 @@ def smooth(
     summed: bool,
 ) -> tuple[Tensor, Tensor]:
     """Marginals [B, T, S] and [B, T-1, S, S], or [B, 1, S, S] if ``summed``, less the parts of y, times weights [B]."""
-    from structsmooth.structures.chain.fused import exponential_kernels as kernels
-
-    unary, transition, weights = unary.contiguous(), transition.contiguous(), weights.contiguous()
-    node, pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, y, summed)
-    tiles, sizes = tiles_of(unary.shape[2], unary.itemsize), sizes_of(unary, transition)
-    one_tile = fits_a_tile(unary.shape[2])
-    scratch = weights if one_tile else torch.empty_like(node[:, 0])
-    if not (summed and one_tile):
-        pairs.zero_()
-    run(
-        kernels.backward, len(unary), unary, transition, lengths, messages, shifts, weights, node, pairs,
-        scratch, **sizes, **tiles, SHARED=keeps_transitions(unary.shape[2], unary.itemsize, sizes["edge_step"]),
-        SUMMED=summed,
-    )  # fmt: skip
+    node, pairs = backward(unary, transition, lengths, messages, shifts, weights, summed)
     if y.shape[1]:
         run_parts(weights, y, lengths, node, pairs, subtracted=True)
     return node, pairs
@@ -227,15 +210,6 @@ def _like_sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Te
 @or_plain(reference.sample)
 def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Samples [B, n, T] at uniform numbers of that shape."""
-    from structsmooth.structures.chain.fused import exponential_kernels as kernels
-
-    unary, transition = unary.contiguous(), transition.contiguous()
-    log_z, _, messages, _ = filter_messages(unary, transition, lengths, no_labels(unary, lengths))
     y = _like_sample(unary, transition, lengths, uniform)
-    tiles, draws = tiles_of(unary.shape[2], unary.itemsize), uniform.shape[1]
-    run(
-        kernels.sample, len(unary) * draws, unary, transition, lengths, messages, log_z,
-        uniform.to(unary.dtype).contiguous(), y, draws=draws, **sizes_of(unary, transition), COLUMNS=tiles["COLUMNS"],
-        num_warps=1,
-    )  # fmt: skip
+    follow(unary, transition, lengths, y, uniform)
     return y

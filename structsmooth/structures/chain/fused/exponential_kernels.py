@@ -1,8 +1,9 @@
-"""Triton kernels of the exp oracle of chains: a program of the grid for each sequence.
+"""Triton kernels of the exp oracle of chains, and of best outputs: a program of the grid for each sequence.
 
 Messages are kept relative to the largest one of the position before, and what is subtracted is summed with
 compensation: so float32 loses no digits to the length of a sequence. ``messages`` [B, T, S] are log-sums over the
 states before, without the unary score of their own state. All sums have a fixed order: results are deterministic.
+With ``MAX``, the largest takes the place of a log-sum: what leads back through such messages is the best output.
 
 ``COLUMNS`` is the number of states, rounded up to a power of two; tiles of transitions are [ROWS, COLUMNS], with the
 states before in rows. Where one tile holds all states (``ROWS == COLUMNS``), messages stay in registers, and so do
@@ -55,12 +56,21 @@ def _weighted(weight, numbers):
     return tl.where(weight != 0, weight * numbers, 0.0)
 
 
+@triton.jit
+def _joined(largest, total, scores, MAX: tl.constexpr):
+    """Largest scores of columns and sums of exponentials relative to them, joined by a tile of scores."""
+    larger = tl.maximum(largest, tl.max(scores, 0))
+    if not MAX:
+        total = total * tl.exp(largest - finite(larger)) + tl.sum(tl.exp(scores - finite(larger)[None, :]), 0)
+    return larger, total
+
+
 @triton.jit(do_not_specialize=SIZES)
 def forward(
-    unary, edges, lengths, log_z, real, messages, shifts, steps, states, edge_batch, edge_step,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHARED: tl.constexpr,
+    unary, edges, lengths, messages, shifts, log_z, steps, states, edge_batch, edge_step,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHARED: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
-    """Log-partition [B], 1 where it is finite [B], messages [B, T, S], and what was subtracted from each [B, T]."""
+    """Log-partition [B], messages [B, T, S], and what was subtracted from those of each position [B, T]."""
     b, edge_step = tl.program_id(0).to(tl.int64), tl.cast(edge_step, tl.int64)
     columns = tl.arange(0, COLUMNS)
     inside = columns < states
@@ -76,6 +86,7 @@ def forward(
     lost = tl.max(zeros, 0)
     for t in range(1, length):
         before = (t - 1) * states
+        node = tl.load(unary + t * states + columns, mask=inside, other=float("-inf"))  # on its way meanwhile
         shift = finite(tl.max(alpha, 0))
         tl.store(shifts + t - 1, shift)
         offset, lost = add_compensated(offset, lost, shift)
@@ -87,18 +98,14 @@ def forward(
             source = alpha if ROWS == COLUMNS else _message_tile(messages + before, unary + before, rows, states)
             if not SHARED:
                 edge = _edge_tile(edges + (t - 1) * edge_step, rows, columns, states)
-            joint = (source - shift)[:, None] + edge
-            larger = tl.maximum(largest, tl.max(joint, 0))
-            total = total * tl.exp(largest - finite(larger)) + tl.sum(tl.exp(joint - finite(larger)[None, :]), 0)
-            largest = larger
-        message = finite(largest) + tl.log(total)
+            largest, total = _joined(largest, total, (source - shift)[:, None] + edge, MAX)
+        message = largest if MAX else finite(largest) + tl.log(total)
         tl.store(messages + t * states + columns, message, mask=inside)
-        alpha = message + tl.load(unary + t * states + columns, mask=inside, other=float("-inf"))
+        alpha = message + node
     weights, largest = _exponentials(alpha)
     offset, lost = add_compensated(offset, lost, largest)
-    total = offset + (lost + tl.log(tl.sum(weights, 0)))
-    tl.store(log_z + b, total)
-    tl.store(real + b, (tl.abs(total) < float("inf")).to(total.dtype))
+    mass = tl.max(weights, 0) if MAX else tl.sum(weights, 0)
+    tl.store(log_z + b, offset + (lost + tl.log(mass)))
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -271,23 +278,32 @@ def tangent(
         tl.debug_barrier()  # and read, before those of the next one take their place
 
 
+@triton.jit
+def _choice(scores, uniform, states, MAX: tl.constexpr):
+    """The first best state, or one at a uniform number."""
+    return tl.argmax(scores, 0) if MAX else first_reached(_exponentials(scores)[0], tl.load(uniform), states)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def sample(
-    unary, edges, lengths, messages, log_z, uniform, labels, draws, steps, states, edge_batch, edge_step,
-    COLUMNS: tl.constexpr,
+    unary, edges, lengths, messages, shifts, log_z, uniform, labels, draws, steps, states, edge_batch, edge_step,
+    COLUMNS: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
-    """Labels [B, n, T] of samples at uniform numbers of that shape, 0 at padding; a program for each sample."""
+    """Labels [B, n, T] of samples at uniform numbers of that shape, 0 at padding; a program for each sample.
+
+    With ``MAX``, those of best outputs; ties go to the lowest states from the end of a sequence.
+    """
     b, i = example_and_part(draws)
     edge_step = tl.cast(edge_step, tl.int64)
     columns = tl.arange(0, COLUMNS)
     inside = columns < states
     length = length_of(lengths, b, steps)
     unary, messages = unary + b * steps * states, messages + b * steps * states
-    edges += b * edge_batch
+    edges, shifts = edges + b * edge_batch, shifts + b * steps
     uniform, labels = uniform + (b * draws + i) * steps, labels + (b * draws + i) * steps
     last = length - 1
-    weights, _ = _exponentials(_message_tile(messages + last * states, unary + last * states, columns, states))
-    state = first_reached(weights, tl.load(uniform + last), columns)
+    scores = _message_tile(messages + last * states, unary + last * states, columns, states)
+    state = _choice(scores, uniform + last, columns, MAX)
     possible = tl.load(log_z + b) > float("-inf")
     tl.store(labels + last, tl.where(possible, state, 0))
     for t in range(length, steps):
@@ -295,9 +311,8 @@ def sample(
     for back in range(1, length):
         t = length - back
         before = (t - 1) * states
-        scores = _message_tile(messages + before, unary + before, columns, states)
+        scores = _message_tile(messages + before, unary + before, columns, states) - tl.load(shifts + t - 1)
         edges_t = edges + (t - 1) * edge_step
         scores += tl.load(edges_t + columns * states + state, mask=inside, other=float("-inf"))
-        weights, _ = _exponentials(scores)
-        state = first_reached(weights, tl.load(uniform + t - 1), columns)
+        state = _choice(scores, uniform + t - 1, columns, MAX)
         tl.store(labels + t - 1, tl.where(possible, state, 0))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.chain import reference
+from structsmooth.structures.chain.fused.messages import follow
 from structsmooth.structures.chain.fused.tiles import sizes_of, tiles_of, top_k_tiles
 from structsmooth.structures.chain.operators import (
     found_backward,
@@ -29,7 +30,10 @@ from structsmooth.structures.operators import (
 @or_plain(reference.top_k)
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
-    return _found(unary, transition, lengths, k)
+    if k > 1:
+        return _found(unary, transition, lengths, k)
+    y = like_top_k(unary, k)[1]
+    return follow(unary, transition, lengths, y)[:, None], y
 
 
 def _found(

@@ -6,6 +6,12 @@ from structsmooth.compiled.gpu import launch, power_of_two
 
 # Numbers of a tile of transitions that stays in registers.
 LARGEST = 4096
+# States that one program takes on. A launch from Python takes 15 to 20 µs, and one program about as long for a position
+# of 128 states: with more, each position is a launch of its own, in which several programs share the transitions. Large
+# batches lose nothing by it: there, launches wait for the work of the one before.
+WIDEST = 128
+# States of such a program, whose transitions lie together in memory, and the others of one of its tiles in float32.
+OWN, OTHERS = 16, 256
 
 
 def strides(edges: Tensor) -> tuple[int, int]:
@@ -30,14 +36,31 @@ def tiles_of(states: int, size: int, heavy: bool = False) -> dict[str, int]:
     return {"ROWS": rows, "COLUMNS": columns, **launch(rows * columns * size, thread)}
 
 
-def keeps_transitions(states: int, size: int, edge_step: int) -> bool:
-    """Whether transitions stay in registers: those that all positions share, in one tile of float32."""
-    return fits_a_tile(states) and size == 4 and edge_step == 0
+def whole_tiles(states: int, size: int, edge_step: int) -> dict[str, int]:
+    """Tiles of whole sequences; transitions that all positions share, in one tile of float32, stay in registers."""
+    return {**tiles_of(states, size), "SHARED": fits_a_tile(states) and size == 4 and edge_step == 0}
 
 
 def fits_a_tile(states: int) -> bool:
     """Whether a tile holds the transitions between all states."""
     return power_of_two(states) ** 2 <= LARGEST
+
+
+def is_wide(states: int) -> bool:
+    """Whether each position is a launch of its own."""
+    return states > WIDEST
+
+
+def wide_tiles(batch: int, states: int, size: int) -> tuple[int, dict[str, int]]:
+    """Programs of a launch for one position, and their tiles for numbers of so many bytes."""
+    others = OTHERS * 4 // size
+    return batch * -(-states // OWN), {"OWN": OWN, "OTHERS": others, **launch(OWN * others * size, 64)}
+
+
+def row_tile(states: int, size: int) -> dict[str, int]:
+    """The tile of one row of states."""
+    columns = max(2, power_of_two(states))
+    return {"COLUMNS": columns, **launch(columns * size, 64)}
 
 
 def top_k_tiles(states: int, k: int, size: int, edge_step: int) -> dict[str, int]:
