@@ -34,8 +34,9 @@ class LinearChain(Structure):
     in results and ignored in arguments. An example without any position has one output, of score 0.
 
     On the CPU a compiled pass computes value and statistics together, on every core that torch may use, and sums in
-    float64 whatever the dtype. On GPUs, all oracles but max-marginals are Triton kernels where Triton is installed, as
-    it is with torch on Linux. On other devices, and with ``backend="torch"``, they are a vectorized torch recursion.
+    float64 whatever the dtype. On GPUs, all oracles are Triton kernels where Triton is installed, as it is with torch on
+    Linux; a few long sequences are handled in stretches, and where several of their outputs are the best, any of them is
+    found. On other devices, and with ``backend="torch"``, oracles are a vectorized torch recursion.
     Both sum in the dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a
     transition. An example without any allowed output has value -inf, zero statistics and zero gradient.
 
