@@ -34,11 +34,11 @@ class LinearChain(Structure):
     in results and ignored in arguments. An example without any position has one output, of score 0.
 
     On the CPU a compiled pass computes value and statistics together, on every core that torch may use, and sums in
-    float64 whatever the dtype. On GPUs, all oracles are Triton kernels where Triton is installed, as it is with torch on
-    Linux; a few long sequences are handled in stretches, and where several of their outputs are the best, any of them is
-    found. On other devices, and with ``backend="torch"``, oracles are a vectorized torch recursion.
-    Both sum in the dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a
-    transition. An example without any allowed output has value -inf, zero statistics and zero gradient.
+    float64 whatever the dtype. On GPUs, all oracles are Triton kernels where Triton is installed, as it is with torch
+    on Linux; a few long sequences are cut into stretches, and where several of their outputs are the best, any of them
+    is found. On other devices, and with ``backend="torch"``, oracles are a vectorized torch recursion. Both sum in the
+    dtype of the potentials (float16 and bfloat16 in float32). -inf forbids a label or a transition. An example without
+    any allowed output has value -inf, zero statistics and zero gradient.
 
     For scores up to 1e4 in magnitude, the error of values, relative to the largest, is 1e-12 in float64. In float32 it
     is 2e-7 when compiled or by Triton, and 1e-6 by torch. Marginals, and the gradient of the log-partition function,
