@@ -106,8 +106,8 @@ def chain_cases(dtype: str) -> Iterator[Case]:
             yield Case(label, output_kernels.top_k, {**tile, "SMOOTHED": smoothed}, dtype)
         yield Case(f"{states} states", output_kernels.max_marginals, tiles, dtype)
         for taken in (False, True):
-            label = f"{states} states" + ", taken" * taken
-            yield Case(label, output_kernels.parts, {**tiles, "SUBTRACTED": taken}, dtype)
+            sizes = {**(heavy if taken else tiles), "SUBTRACTED": taken}
+            yield Case(f"{states} states" + ", taken" * taken, output_kernels.parts, sizes, dtype)
         for largest in (False, True) if fits_a_tile(states) else ():
             label = f"{states} states" + ", max" * largest
             yield Case(label, chunk_kernels.transfers, {**tiles, "MAX": largest}, dtype)

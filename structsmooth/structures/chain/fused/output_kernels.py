@@ -14,7 +14,7 @@ SIZES = ["steps", "states", "k", "edge_batch", "edge_step"]
 @triton.jit
 def _best_slots(scores, places, rows):
     """Of each column of scores [ROWS, COLUMNS]: the best, its row, its place, and where it stands."""
-    best, row = tl.max(scores, 0), tl.argmax(scores, 0)
+    best, row = tl.max(scores, 0, return_indices=True)
     taken = rows[:, None] == row[None, :]
     return best, row, tl.sum(tl.where(taken, places, 0), 0), taken
 

@@ -120,7 +120,8 @@ def run_parts(
     """Let ``node`` and ``pairs`` be weighted sums of the parts of outputs, or subtract these from what is there."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
-    (batch, k, steps), states, tiles = y.shape, node.shape[2], tiles_of(node.shape[2], weights.itemsize)
+    (batch, k, steps), states = y.shape, node.shape[2]
+    tiles = tiles_of(states, weights.itemsize, heavy=subtracted)
     run(
         kernels.parts, batch * -(-states // tiles["ROWS"]), weights.contiguous(), y.contiguous(), lengths, node, pairs,
         steps=steps, states=states, k=k, pair_steps=pairs.shape[1], **tiles, SUBTRACTED=subtracted,
