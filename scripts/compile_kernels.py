@@ -34,7 +34,7 @@ from structsmooth.structures.programs.fused.outputs import PLACES
 from structsmooth.structures.programs.fused.tables import TILE
 
 PROGRAM_MODULES = (sum_kernels, program_output_kernels)
-MODULES = (exponential_kernels, output_kernels, wide_kernels, *PROGRAM_MODULES)
+MODULES = (chunk_kernels, exponential_kernels, output_kernels, wide_kernels, *PROGRAM_MODULES)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
 RANKS = 5

@@ -328,7 +328,7 @@ def test_benchmark_chain_generates_what_it_says():
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton, which comes with torch on Linux")
 def test_compile_kernels_has_all_of_them(capsys):
     script = load("compile_kernels")
-    assert script.main(["--only", "chain.fused.output_kernels.score"]) == 0
+    assert script.main(["--only", "programs.fused.output_kernels.draw"]) == 0
     table = rows(capsys.readouterr().out)
     assert [(row["dtype"], row["sm"]) for row in table] == [
         ("fp32", "80"),
