@@ -66,7 +66,7 @@ class Case(NamedTuple):
         sizes = PROGRAM_SIZES if of_programs else SIZES
         pointers = {
             **POINTERS,
-            **({} if of_programs else {"back": "*i16"}),
+            **({} if of_programs else {"back": "*i16", "log_z": "*fp64"}),
             **dict.fromkeys(sizes, "i32"),
             **dict.fromkeys(constants, "constexpr"),
         }

@@ -143,7 +143,8 @@ class StructuralHinge(nn.Module):
         """
         if self._is_likelihood and allowed is None:
             surprisal = structure.surprisal(y)
-            check_agreement(structure, surprisal, torch.inf)
+            if structure.validate_args and bool((surprisal == torch.inf).any()):
+                check_agreement(structure, structure.for_differences().score(y))  # or it is beyond the dtype
             return surprisal, None
         dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         if allowed is None:
@@ -163,6 +164,7 @@ class StructuralHinge(nn.Module):
 
     @property
     def _is_likelihood(self) -> bool:
+        """Whether the loss is minus the log-probability."""
         return self.cost is None and isinstance(self.smoother, Entropy) and self.smoother.mu == 1
 
     def _of_teacher(self, structure: Structure, teacher: Structure, allowed: Allowed | None) -> tuple[Tensor, Targets]:
@@ -228,10 +230,10 @@ def with_partial_labels(
     return agreeing, structure.plus_costs(structure.potential_costs(cost.of_wrong(structure, classes, ~allowed)))
 
 
-def check_agreement(structure: Structure, values: Tensor, forbidden: float = -torch.inf) -> None:
-    """Raise ``ForbiddenLabelsError`` for labels of score -inf, which values [B] show, if the structure checks them."""
-    if structure.validate_args and bool((values == forbidden).any()):
-        raise ForbiddenLabelsError(first_examples(values == forbidden))
+def check_agreement(structure: Structure, gold: Tensor) -> None:
+    """Raise ``ForbiddenLabelsError`` for labels of score -inf, [B], if the structure checks values."""
+    if structure.validate_args and bool((gold == -torch.inf).any()):
+        raise ForbiddenLabelsError(first_examples(gold == -torch.inf))
 
 
 def reduced(losses: Tensor, reduction: Reduction) -> Tensor:

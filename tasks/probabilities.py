@@ -63,9 +63,10 @@ class ProbabilisticTask(FittedTask):
             ValueError: no example whose label the model can predict.
         """
         known = list(self.known_outputs(weights, examples))
+        fitted = replace(self, temperature=fitted_temperature(known))
         count = counted(sum(len(y) for _, y in known), "known output")
         note(f"the temperature is fitted to {count} of {counted(len(examples), 'example')}")
-        return replace(self, temperature=fitted_temperature(known))
+        return fitted
 
     def reliability(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Any]) -> Reliability:
         """How often parts of the outputs of labelled examples are right, by their probability."""

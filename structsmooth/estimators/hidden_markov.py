@@ -355,9 +355,10 @@ class CategoricalHMM(HiddenMarkovEstimator):
             symbols = self.n_features or max(1, int(x.max()) + 1)
             try:
                 self.emissionprob_ = random.dirichlet(np.ones(symbols), self.n_components)
-            except MemoryError as error:
+            except (MemoryError, ValueError) as error:
+                what = "the largest symbol" if self.n_features is None else "n_features"
                 needed = 8 * self.n_components * symbols / 2**30
-                raise ValueError(f"n_features must fit in memory, got {symbols}: {needed:,.0f} GiB") from error
+                raise ValueError(f"{what} must fit in memory: {symbols} symbols take {needed:,.0f} GiB") from error
 
     def _emissions(self) -> Emissions:
         emissions = CategoricalEmissions(self.n_components, np.shape(self.emissionprob_)[-1])

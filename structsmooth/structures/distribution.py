@@ -128,7 +128,7 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.zeros(1, 4)).log_prob(torch.tensor([2])).exp()
             tensor([0.2500])
         """
-        return -self.surprisal(y)
+        return -self.to(torch.float64).surprisal(y).to(self.value_dtype)
 
     def surprisal(self, y: Tensor) -> Tensor:
         """Minus the log-probability of outputs ``y`` [B, ...]: [B], differentiable; +inf where they are forbidden."""

@@ -102,7 +102,11 @@ def test_wrong_arguments_are_named() -> None:
         (lambda: weather().decode(X, algorithm="beam"), 'algorithm must be "viterbi" or "map", got \'beam\''),
         (lambda: weather().set_params(training="sgd").fit(X), 'training must be "em" or "viterbi", got \'sgd\''),
         (lambda: CategoricalHMM(n_components=11).fit(X), "X must have an observation for each of 11 states, got 10"),
-        (lambda: CategoricalHMM(n_features=10**15).fit(X), "n_features must fit in memory, got 10{15}: 7,450,581 GiB"),
+        (
+            lambda: CategoricalHMM(n_features=10**15).fit(X),
+            "n_features must fit in memory: 10{15} symbols take 7,450,581 GiB",
+        ),
+        (lambda: CategoricalHMM().fit(X + 2**60), "the largest symbol must fit in memory"),
         (lambda: CategoricalHMM(n_components=2).fit(X * 0 - 1), "X must have an observation for each of 2 .* got 0"),
         (lambda: points("diag").fit(np.full((5, 2), np.nan)), "X must have an observation for each of 2 .* got 0"),
         (

@@ -257,8 +257,29 @@ def test_long_chains_in_stretches(form: str, steps: int, monkeypatch: pytest.Mon
     chain = on("triton", *instance)
     best, found = chain.max()
     assert_close(chain.score(found), torch.where(best > -torch.inf, best, chain.score(found)))
-    with failing("transfers"):
-        agree(instance, lambda chain: (chain.logsumexp(), chain.max()[0]))
+    assert chain[:0].max()[0].shape == (0,)
+    for kernel in ("transfers", "score", "backward") if steps == 2 else ():
+        with failing(kernel):
+            agree(instance, derivatives(lambda chain: (finite(chain.surprisal(y)), chain.max()[0]), order=1))
+            agree(instance, lambda chain: chain.marginals())
+
+
+def test_stretches_lose_nothing_to_states_that_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "STEPS", 20)
+    monkeypatch.setattr(chunks, "_LONG", 2)
+    unary, transition, _ = random_chains(1, 61, 3)
+    transition[2] = -torch.inf
+    instance = unary.float() - 300, transition.float(), torch.tensor([61])
+    chain, wide = on("triton", *instance), on("torch", *instance).to(torch.float64)
+    assert_close(chain.marginals()[0].double(), wide.marginals()[0], rtol=0, atol=1e-4)
+
+
+def test_likelihoods_of_large_scores_keep_their_digits() -> None:
+    unary, transition, lengths = random_chains(2, 5, 3)
+    chain = on("triton", (unary + 1000).float(), transition.float(), lengths)
+    y = chain.max()[1]
+    for values in (chain.surprisal(y), -chain.log_prob(y)):
+        assert_close(values.double(), chain.to(torch.float64).surprisal(y), rtol=1e-4, atol=0)
 
 
 def finite(values: Tensor) -> Tensor:

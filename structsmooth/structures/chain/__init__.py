@@ -193,7 +193,7 @@ class LinearChain(Structure):
         """As for all distributions, by one pass."""
         if self._oracles is reference:
             return super().surprisal(y)
-        chain = self.without_wrong() if self._compiled else self  # kernels know wrong scores by what comes out
+        chain = self.without_wrong() if self._compiled else self  # kernels say of what uses wrong scores: no number
         surprisals: Tensor = chain._oracles.surprisals(*chain._arguments(), chain._compact(y))
         return surprisals
 

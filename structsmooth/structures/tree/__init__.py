@@ -32,8 +32,8 @@ class Tree(Structure):
             anywhere; its scores and its parents are ignored.
         validate_args: whether to check values too: NaN, +inf, parents, ranges of labels. Costs a few reductions, and
             a synchronization on a GPU. Default: ``Structure.validate_args_default``.
-        backend: ``"compiled"`` (scores on the CPU only), ``"torch"``, or ``"auto"`` for the faster of the two, which
-                is the compiled one, on the CPU, for scores on a GPU, too.
+        backend: ``"compiled"`` (for scores on the CPU), ``"torch"``, or ``"auto"``: compiled, and on the CPU for scores
+            on a GPU.
 
     Raises:
         TypeError: a tensor of the wrong dtype.

@@ -7,6 +7,7 @@ transitions of a chain over the ends, by whose messages the stretches then are c
 García-Fernández 2021, "Temporal parallelization of Bayesian smoothers", with stretches in place of a tree of pairs).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +16,16 @@ from torch import Tensor
 from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused import outputs
-from structsmooth.structures.chain.fused.exponential import filter_messages, no_labels, smooth
-from structsmooth.structures.chain.fused.outputs import run_score
+from structsmooth.structures.chain.fused.exponential import (
+    filter_messages,
+    no_labels,
+    plain_filter,
+    plain_smooth,
+    smooth,
+    values_of,
+)
+from structsmooth.structures.chain.fused.messages import backward, follow, forward
+from structsmooth.structures.chain.fused.outputs import run_parts
 from structsmooth.structures.chain.fused.tiles import fits_a_tile, sizes_of, tiles_of
 from structsmooth.structures.chain.operators import found_backward, save_found
 from structsmooth.structures.operators import like_top_k, operator, save_inputs_and_statistics
@@ -32,7 +41,7 @@ def is_long(unary: Tensor, transition: Tensor) -> bool:
     if torch.compiler.is_compiling():  # a graph for open sizes may not depend on them
         return False
     batch, steps, states = unary.shape
-    return steps >= _LONG and batch * states <= _STATES and fits_a_tile(states) and transition.shape[1] == 1
+    return steps >= _LONG and 0 < batch * states <= _STATES and fits_a_tile(states) and transition.shape[1] == 1
 
 
 def _count(steps: int) -> int:
@@ -103,41 +112,23 @@ class Stretches(NamedTuple):
         return torch.where(inside, found, 0)
 
 
-def _plain_transfers(
-    unary: Tensor, transition: Tensor, lengths: Tensor, largest: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    states = unary.shape[2]
-    scores = torch.where(torch.eye(states, dtype=torch.bool, device=unary.device), 0.0, -torch.inf).to(unary.dtype)
-    scores = scores.expand(len(unary), -1, -1)
-    for t in range(1, unary.shape[1]):
-        joint = scores.unsqueeze(3) + transition
-        message = joint.amax(2) if largest else joint.logsumexp(2)
-        message = torch.where((t + 1 < lengths)[:, None, None], message + unary[:, t, None], message)
-        scores = torch.where((t < lengths)[:, None, None], message, scores)
-    offsets = unary.new_zeros(len(unary), states)
-    return scores, offsets, offsets
-
-
-@or_plain(_plain_transfers)
-def _transfers(unary: Tensor, transition: Tensor, lengths: Tensor, largest: bool) -> tuple[Tensor, Tensor, Tensor]:
-    from structsmooth.structures.chain.fused import chunk_kernels as kernels
-
-    stretches, _, states = unary.shape
-    scores, offsets = unary.new_empty(stretches, states, states), unary.new_empty(2, stretches, states)
-    run(
-        kernels.transfers, stretches * states, unary.contiguous(), transition.contiguous(), lengths, scores, *offsets,
-        **sizes_of(unary, transition), **tiles_of(states, unary.itemsize), MAX=largest,
-    )  # fmt: skip
-    return scores, offsets[0], offsets[1]
-
-
 def transfers(cut: Stretches, largest: bool) -> tuple[Tensor, Tensor]:
     """Scores [B, C, S, S] between the ends of stretches, relative to what is given in float64 for each chain [B]."""
-    batch, count, _ = cut.places.shape
-    scores, offsets, lost = _transfers(cut.unary, cut.transition, cut.lengths.flatten(), largest)
-    base = offsets.amax(1, keepdim=True)
+    from structsmooth.structures.chain.fused import chunk_kernels as kernels
+
+    (batch, count, _), (_, _, states) = cut.places.shape, cut.unary.shape
+    scores = cut.unary.new_empty(batch * count, states, states)
+    offsets, lost = cut.unary.new_empty(2, batch * count, states)
+    run(
+        kernels.transfers, batch * count * states, cut.unary, cut.transition.contiguous(), cut.lengths.flatten(),
+        scores, offsets, lost, **sizes_of(cut.unary, cut.transition), **tiles_of(states, cut.unary.itemsize),
+        MAX=largest,
+    )  # fmt: skip
+    # Of the states that lead anywhere: others have stopped at an offset of their own.
+    base = torch.where(scores.amax(2) > -torch.inf, offsets, -torch.inf).amax(1, keepdim=True)
+    base = torch.where(base > -torch.inf, base, 0.0)
     scores = scores + (offsets - base + lost).unsqueeze(2)
-    return scores.view(batch, count, *scores.shape[1:]), base.double().view(batch, count).sum(1)
+    return scores.view(batch, count, states, states), base.double().view(batch, count).sum(1)
 
 
 def _like_filter(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,30 +151,42 @@ def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tens
     return node, pairs.sum_to_size(transition.shape)
 
 
+def _plain_filter(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    values, real, _, _ = plain_filter(unary, transition, lengths, y)
+    return values, real, _like_filter(unary, transition, lengths, y)[2]
+
+
 @operator("chain_fused_long_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
+@or_plain(_plain_filter)
 def filter_stretches(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What ``filter_messages`` says of whole chains, and the scores between the ends of stretches."""
     cut = Stretches.of(unary, transition, lengths)
     scores, base = transfers(cut, largest=False)
-    values = filter_messages(*cut.ends(scores), no_labels(unary, lengths))[0] + base
-    values, real = values.to(unary.dtype), unary.new_empty(y.shape[:2])
-    if y.shape[1]:
-        run_score(unary.contiguous(), transition.contiguous(), lengths, y, values, real)
-    return values, real, scores
+    log_z, _, _ = forward(*cut.ends(scores), largest=False)
+    return *values_of(unary, transition, lengths, y, log_z + base), scores
 
 
+def _plain_smooth(
+    unary: Tensor, transition: Tensor, lengths: Tensor, scores: Tensor, weights: Tensor, y: Tensor, summed: bool
+) -> tuple[Tensor, Tensor]:
+    return plain_smooth(unary, transition, lengths, scores, scores, weights, y, summed)
+
+
+@or_plain(_plain_smooth)
 def _smooth_stretches(
     unary: Tensor, transition: Tensor, lengths: Tensor, scores: Tensor, weights: Tensor, y: Tensor, summed: bool
 ) -> tuple[Tensor, Tensor]:
     """What ``smooth`` gives: stretches are chains by themselves, given what comes before and behind them."""
-    cut, none = Stretches.of(unary, transition, lengths), no_labels(unary, lengths)
-    _, _, messages, shifts = filter_messages(*cut.ends(scores), none)
-    marginals, _ = smooth(*cut.ends(scores), messages, shifts, torch.ones_like(weights), none, True)
+    cut = Stretches.of(unary, transition, lengths)
+    _, messages, shifts = forward(*cut.ends(scores), largest=False)
+    marginals, _ = backward(*cut.ends(scores), messages, shifts, torch.ones_like(weights), True)
     behind = torch.where(marginals > 0, marginals.log() - messages, -torch.inf)
     own = cut.with_ends((messages + cut.at_ends)[:, :-1], behind[:, 1:]), cut.transition, cut.lengths.flatten()
-    count = cut.lengths.shape[1]
-    _, _, messages, shifts = filter_messages(*own, no_labels(own[0], own[2]))
-    node, pairs = smooth(*own, messages, shifts, weights.repeat_interleave(count), cut.labels(y), summed)
+    _, messages, shifts = forward(*own, largest=False)
+    weights = weights.repeat_interleave(cut.lengths.shape[1])
+    node, pairs = backward(*own, messages, shifts, weights, summed)
+    if y.shape[1]:
+        run_parts(weights, cut.labels(y), own[2], node, pairs, subtracted=True)
     pairs = pairs.view(len(unary), -1, *pairs.shape[2:])
     pairs = pairs.sum(1, keepdim=True) if summed else pairs[:, : unary.shape[1] - 1]
     return cut.joined(node, lengths, unary.shape[1]), pairs
@@ -223,17 +226,19 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     found_backward("chain_fused_weighted_parts"),
     lambda ctx, inputs, output: save_found(ctx, (*inputs, 1), output),
 )
+@or_plain(partial(reference.top_k, k=1))
 def best_of_stretches(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """The largest scores [B, 1] and outputs [B, 1, T] that have them; of several, any."""
     cut = Stretches.of(unary, transition, lengths)
     scores, base = transfers(cut, largest=True)
-    values, y = outputs.top_k(*cut.ends(scores), 1)
-    possible = values > -torch.inf
-    chosen = y[:, 0].unsqueeze(2) == torch.arange(unary.shape[2], device=y.device)
+    batch, ends, states = cut.at_ends.shape
+    y, own_y = lengths.new_empty(batch, 1, ends), lengths.new_empty(len(cut.unary), 1, STEPS + 1)
+    values = follow(*cut.ends(scores), y) + base
+    chosen = y[:, 0].unsqueeze(2) == torch.arange(states, device=y.device)
     chosen = torch.where(chosen, 0.0, -torch.inf).to(unary.dtype)
-    own = cut.with_ends(chosen[:, :-1], chosen[:, 1:]), cut.transition, cut.lengths.flatten()
-    found = cut.joined(outputs.top_k(*own, 1)[1][:, 0], lengths, unary.shape[1]).unsqueeze(1)
-    return (values + base.unsqueeze(1)).to(unary.dtype), torch.where(possible.unsqueeze(2), found, 0)
+    follow(cut.with_ends(chosen[:, :-1], chosen[:, 1:]), cut.transition, cut.lengths.flatten(), own_y)
+    found = torch.where(values.unsqueeze(1) > -torch.inf, cut.joined(own_y[:, 0], lengths, unary.shape[1]), 0)
+    return values.unsqueeze(1).to(unary.dtype), found.unsqueeze(1)
 
 
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -32,9 +32,10 @@ def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tens
     return node, pairs.sum_to_size(transition.shape)
 
 
-def _plain_filter(
+def plain_filter(
     unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What :func:`filter_messages` gives, but for messages and shifts, which are anything."""
     _, _, messages, shifts = _like_filter(unary, transition, lengths, y)
     values = reference.log_partition(unary, transition, lengths)
     if y.shape[1]:
@@ -44,7 +45,7 @@ def _plain_filter(
 
 
 @operator("chain_fused_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
-@or_plain(_plain_filter)
+@or_plain(plain_filter)
 def filter_messages(
     unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -53,11 +54,16 @@ def filter_messages(
     With outputs y [B, 1, T] in place of [B, 0, T] it is minus their log-probability, +inf where that is no number, and
     what follows it [B, 1] is 0 there and else 1.
     """
-    values, messages, shifts = forward(unary, transition, lengths, largest=False)
-    real = unary.new_empty(y.shape[:2])
-    if y.shape[1]:
-        run_score(unary.contiguous(), transition.contiguous(), lengths, y, values, real)
-    return values, real, messages, shifts
+    log_z, messages, shifts = forward(unary, transition, lengths, largest=False)
+    return *values_of(unary, transition, lengths, y, log_z), messages, shifts
+
+
+def values_of(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-partitions [B] as values in the dtype of the scores, and nothing, or those of outputs y, and ``real``."""
+    if not y.shape[1]:
+        return log_z.to(unary.dtype), unary.new_empty(y.shape[:2])
+    values, real = run_score(unary, transition, lengths, y, log_z)
+    return values.squeeze(1), real
 
 
 def _like_smooth(
@@ -93,7 +99,7 @@ def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | No
     return moved, moved_pairs.sum_to_size(transition.shape), None, None, None, of_weights
 
 
-def _plain_smooth(
+def plain_smooth(
     unary: Tensor,
     transition: Tensor,
     lengths: Tensor,
@@ -103,6 +109,7 @@ def _plain_smooth(
     y: Tensor,
     summed: bool,
 ) -> tuple[Tensor, Tensor]:
+    """What :func:`smooth` gives, whatever messages and shifts are."""
     node, pairs = reference.marginals(unary, transition, lengths)
     if y.shape[1]:
         shape = (len(pairs), *pairs.shape[1:])
@@ -113,7 +120,7 @@ def _plain_smooth(
 
 
 @operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
-@or_plain(_plain_smooth)
+@or_plain(plain_smooth)
 def smooth(
     unary: Tensor,
     transition: Tensor,

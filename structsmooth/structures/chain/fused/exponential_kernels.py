@@ -70,7 +70,7 @@ def forward(
     unary, edges, lengths, messages, shifts, log_z, steps, states, edge_batch, edge_step,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, SHARED: tl.constexpr, MAX: tl.constexpr,
 ):  # fmt: skip
-    """Log-partition [B], messages [B, T, S], and what was subtracted from those of each position [B, T]."""
+    """Log-partition [B], in float64, messages [B, T, S], and what was subtracted from those of each position [B, T]."""
     b, edge_step = tl.program_id(0).to(tl.int64), tl.cast(edge_step, tl.int64)
     columns = tl.arange(0, COLUMNS)
     inside = columns < states
@@ -105,7 +105,7 @@ def forward(
     weights, largest = _exponentials(alpha)
     offset, lost = add_compensated(offset, lost, largest)
     mass = tl.max(weights, 0) if MAX else tl.sum(weights, 0)
-    tl.store(log_z + b, offset + (lost + tl.log(mass)))
+    tl.store(log_z + b, offset.to(tl.float64) + (lost + tl.log(mass)))
 
 
 @triton.jit(do_not_specialize=SIZES)

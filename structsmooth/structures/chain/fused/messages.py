@@ -9,12 +9,13 @@ from structsmooth.structures.semirings import logsumexp, softmax
 
 
 def forward(unary: Tensor, transition: Tensor, lengths: Tensor, largest: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], messages [B, T, S] and shifts [B, T]; or those of the ``largest``, not log-sums."""
+    """Log-partition [B] in float64, messages [B, T, S] and shifts [B, T]; or those of the ``largest``, not log-sums."""
     from structsmooth.structures.chain.fused import exponential_kernels, wide_kernels  # Triton loads with them
 
     unary, transition = unary.contiguous(), transition.contiguous()
     (batch, steps, states), sizes = unary.shape, sizes_of(unary, transition)
-    log_z, messages, shifts = unary.new_empty(batch), torch.empty_like(unary), unary.new_empty(batch, steps)
+    messages, shifts = torch.empty_like(unary), unary.new_empty(batch, steps)
+    log_z = unary.new_empty(batch, dtype=torch.float64)
     arguments = transition, lengths, messages, shifts
     if not is_wide(states):
         tiles = whole_tiles(states, unary.itemsize, sizes["edge_step"])
@@ -27,7 +28,7 @@ def forward(unary: Tensor, transition: Tensor, lengths: Tensor, largest: bool) -
     (_, last), scores = _ends(unary, lengths, messages)
     best = scores.double().amax(1) if largest else logsumexp(scores.double(), 1)
     before = torch.arange(steps, device=unary.device) < last[:, None]
-    return (best + torch.where(before, shifts, 0.0).double().sum(1)).to(unary.dtype), messages, shifts
+    return best + torch.where(before, shifts, 0.0).double().sum(1), messages, shifts
 
 
 def _ends(unary: Tensor, lengths: Tensor, messages: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:

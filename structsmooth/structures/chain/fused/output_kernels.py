@@ -171,13 +171,13 @@ def max_marginals(
 
 @triton.jit(do_not_specialize=SIZES)
 def score(
-    unary, edges, lengths, labels, values, real, steps, states, k, edge_batch, edge_step,
+    unary, edges, lengths, labels, values, log_z, real, steps, states, k, edge_batch, edge_step,
     POSITIONS: tl.constexpr, SUBTRACTED: tl.constexpr,
 ):  # fmt: skip
     """Scores [B, K] of outputs, one program for each: NaN if a label is no state.
 
-    With ``SUBTRACTED``, by how much ``values`` [B, 1] exceed them, at least 0; where that is no number, it is +inf, and
-    ``real`` [B] becomes 0.
+    With ``SUBTRACTED``, by how much ``log_z`` [B] exceeds them, at least 0; where that is no number, it is +inf, and
+    ``real`` [B, 1] is 0 in place of 1.
     """
     b, rank = example_and_part(k)
     edge_step = tl.cast(edge_step, tl.int64)
@@ -201,11 +201,11 @@ def score(
         total, lost = add_compensated(total, lost, pair)
     # NaN from −inf minus −inf is −inf: the sum of forbidden parts.
     lost = tl.where(lost == lost, lost, 0.0)
-    result = tl.sum(total + lost, 0)
+    result = tl.sum(total.to(tl.float64) + lost, 0)
     if SUBTRACTED:
-        excess = tl.load(values + b) - result
+        excess = tl.load(log_z + b) - result
         is_number = tl.abs(excess) < float("inf")
-        tl.store(real + b, is_number.to(result.dtype))
+        tl.store(real + b, is_number)
         result = tl.where(is_number, tl.where(excess > 0, excess, 0.0), float("inf"))
     tl.store(values + b * k + rank, result)
 

@@ -33,7 +33,7 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     if k > 1:
         return _found(unary, transition, lengths, k)
     y = like_top_k(unary, k)[1]
-    return follow(unary, transition, lengths, y)[:, None], y
+    return follow(unary, transition, lengths, y)[:, None].to(unary.dtype), y
 
 
 def _found(
@@ -67,22 +67,23 @@ def _like_scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) 
 @or_plain(reference.scores)
 def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Scores [B, K] of outputs [B, K, T]; NaN where a label is no state."""
-    out = _like_scores(unary, transition, lengths, y)
-    run_score(unary.contiguous(), transition.contiguous(), lengths, y, out)
-    return out
+    return run_score(unary, transition, lengths, y)[0]
 
 
 def run_score(
-    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, values: Tensor, real: Tensor | None = None
-) -> None:
-    """Let ``values`` [B, K] be the scores of outputs; or, with ``real`` [B], subtract them from what K = 1 is there."""
+    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, log_z: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scores [B, K] of outputs; or by how much log-partitions [B] exceed them, for K = 1, and where that is finite."""
     from structsmooth.structures.chain.fused import output_kernels as kernels
 
+    unary, transition = unary.contiguous(), transition.contiguous()
+    values, real = unary.new_empty(y.shape[:2]), unary.new_empty(y.shape[:2])
     run(
         kernels.score, y.shape[0] * y.shape[1], unary, transition, lengths, y.contiguous(), values,
-        values if real is None else real, k=y.shape[1], **sizes_of(unary, transition), POSITIONS=128, num_warps=4,
-        SUBTRACTED=real is not None,
+        values if log_z is None else log_z, real, k=y.shape[1], **sizes_of(unary, transition), POSITIONS=128,
+        num_warps=4, SUBTRACTED=log_z is not None,
     )  # fmt: skip
+    return values, real
 
 
 def _like_parts(
