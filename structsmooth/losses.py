@@ -14,6 +14,7 @@ from structsmooth.structures.checks import ForbiddenLabelsError, first_examples,
 from structsmooth.structures.distribution import excess, not_below_zero
 
 Reduction = Literal["mean", "sum", "none", "token"]
+_REDUCTIONS = get_args(Reduction)  # torch.compile of torch 2.5 does not ask in a graph
 # A default must be a plain value for torch.compile to build a loss inside a compiled function.
 Allowed = Tensor | tuple[Tensor | None, ...]
 """What is known of labels: masks of labels, of their classes, or of parts."""
@@ -62,7 +63,7 @@ class StructuralHinge(nn.Module):
         self, smoother: Smoother | None = None, cost: Margin | None = "hamming", reduction: Reduction = "mean"
     ) -> None:
         super().__init__()
-        check_choice("reduction", reduction, get_args(Reduction))
+        check_choice("reduction", reduction, _REDUCTIONS)
         if not (smoother is None or isinstance(smoother, Smoother)):
             raise TypeError(f"smoother must be a Smoother, got {type(smoother).__name__}")
         self.smoother = Max() if smoother is None else smoother

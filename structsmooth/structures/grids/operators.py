@@ -130,8 +130,8 @@ def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
 def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:
     """Log-partition [B] of grids in plain torch, by the general program."""
     grid = Grid(scores, entries, *others)
-    width = max([1, *grid.sizes[:, 1].tolist()]) if grid.band.shape[1] else scores.shape[2]
-    program = grid_paths(scores.shape[1], width, tuple((along, across) for along, across in grid.steps.tolist()))
+    width = max([1, *map(int, grid.sizes[:, 1])]) if grid.band.shape[1] else scores.shape[2]
+    program = grid_paths(scores.shape[1], width, tuple((int(along), int(across)) for along, across in grid.steps))
     return reference.log_partition(grid.program_scores(width), grid.roots(width), program.handle)
 
 
