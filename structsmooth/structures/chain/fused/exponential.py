@@ -59,7 +59,7 @@ def filter_messages(
 
 
 def values_of(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-partitions [B] as values in the dtype of the scores, and nothing, or those of outputs y, and ``real``."""
+    """Log-partitions [B] in the dtype of the scores, or of outputs y what :func:`filter_messages` says of them."""
     if not y.shape[1]:
         return log_z.to(unary.dtype), unary.new_empty(y.shape[:2])
     values, real = run_score(unary, transition, lengths, y, log_z)
