@@ -95,6 +95,8 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
             stream.name = path
             found = read_corpus(stream, column=column) if sentences else ()
             _expect_same([(s.words, s.tags) for s in found], [(s.words, s.tags) for s in sentences])
+            for sentence in sentences:
+                Document.of_tags(sentence.words, sentence.tags)  # or its entities cannot be read
     write_atomic(Path(path), text)
 
 
