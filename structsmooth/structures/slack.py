@@ -139,23 +139,20 @@ class SlackRescaled(Structure):
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] of the rescaled scores; twice differentiable.
 
-        Outputs with c mistakes have scores times the cost of c mistakes: one recursion for each c. Those without any,
-        such as the labels, have score 0: one recursion counts them.
+        Outputs with c mistakes have scores times the cost of c mistakes: one row of the recursion for each c. Those
+        without any, such as the labels, have score 0.
         """
         labels, structure = self.structure.score(self.y), self.structure.batched()
         assert structure is not None
         batch, most = len(labels), by_mistakes(structure, self.y).size - 1
-        rows = torch.arange(batch, device=self.y.device).repeat_interleave(most)
-        costs = self._costs_of_counts(most + 1)[:, 1:]
-        right = by_mistakes(self.structure.feasible(), self.y, most + 1).logsumexp()[:, :1].detach()
-        structure = structure[rows]
-        scaled = (widened(p) * costs.flatten().view(-1, *[1] * (p.dim() - 1)) for p in structure.potentials)
-        sums = by_mistakes(structure.replace(*scaled), self.y[rows], most + 1).logsumexp().view(batch, most, most + 1)
-        wrong = sums[:, :, 1:].diagonal(dim1=1, dim2=2)  # scores multiplied by c, of outputs with c mistakes
+        rows = torch.arange(batch, device=self.y.device).repeat_interleave(most + 1)
+        costs, structure = self._costs_of_counts(most + 1), structure[rows]
+        scaled = (_times(widened(p), costs.flatten()) for p in structure.potentials)
+        sums = by_mistakes(structure.replace(*scaled), self.y[rows], most + 1).logsumexp()
+        found = sums.view(batch, most + 1, most + 1).diagonal(dim1=1, dim2=2)  # times the cost of c, with c mistakes
         allowed = (labels > -torch.inf).unsqueeze(1)
         slack = (self.margin - torch.where(labels > -torch.inf, labels, 0.0)).unsqueeze(1)
-        wrong = torch.where(allowed, wrong + costs * slack, -torch.inf)
-        return semirings.logsumexp(torch.cat([torch.where(allowed, right, -torch.inf).to(wrong), wrong], 1), 1)
+        return semirings.logsumexp(torch.where(allowed, found + costs * slack, -torch.inf), 1)
 
     def _rescaled(self, scores: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         """Rescaled scores [B, K] of outputs with these scores and costs [B, K], relative to the labels' score [B]."""
@@ -181,3 +178,9 @@ class SlackRescaled(Structure):
         rescaled = SlackRescaled(structure, y, mistake_cost)
         rescaled.margin = margin
         return rescaled
+
+
+def _times(scores: Tensor, factors: Tensor) -> Tensor:
+    """Scores [B, ...] times factors [B], which may be 0; -inf remains."""
+    allowed = scores > -torch.inf
+    return torch.where(allowed, torch.where(allowed, scores, 0.0) * factors.view(-1, *[1] * (scores.dim() - 1)), scores)
