@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from scripts.harness import RequestError, command, option, print_table
-from structsmooth.structures.chain.fused import chunk_kernels, exponential_kernels, output_kernels, wide_kernels
+from structsmooth.structures.chain.fused import exponential_kernels, output_kernels, stretch_kernels, wide_kernels
 from structsmooth.structures.chain.fused.tiles import (
     fits_a_tile,
     row_tile,
@@ -34,7 +34,7 @@ from structsmooth.structures.programs.fused.outputs import PLACES
 from structsmooth.structures.programs.fused.tables import TILE
 
 PROGRAM_MODULES = (sum_kernels, program_output_kernels)
-MODULES = (chunk_kernels, exponential_kernels, output_kernels, wide_kernels, *PROGRAM_MODULES)
+MODULES = (stretch_kernels, exponential_kernels, output_kernels, wide_kernels, *PROGRAM_MODULES)
 ARCHITECTURES = (80, 90)
 STATES = (9, 32, 64, 128, 256)
 RANKS = 5
@@ -110,7 +110,7 @@ def chain_cases(dtype: str) -> Iterator[Case]:
             yield Case(f"{states} states" + ", taken" * taken, output_kernels.parts, sizes, dtype)
         for largest in (False, True) if fits_a_tile(states) else ():
             label = f"{states} states" + ", max" * largest
-            yield Case(label, chunk_kernels.transfers, {**tiles, "MAX": largest}, dtype)
+            yield Case(label, stretch_kernels.transfers, {**tiles, "MAX": largest}, dtype)
     for states in (*STATES, 2048):
         for largest in (False, True):
             label, row = f"{states} states" + ", max" * largest, row_tile(states, size)

@@ -409,9 +409,12 @@ def test_other_devices_replay_graphs(loss: StructuralHinge) -> None:
     def step(unary: Tensor, transition: Tensor, y: Tensor) -> Tensor:
         return loss(LinearChain(unary, transition, validate_args=False), y)
 
+    generator = torch.Generator("cuda").manual_seed(0)
+
     def inputs() -> tuple[Tensor, ...]:
-        scores = [torch.randn(*shape, device="cuda", requires_grad=True) for shape in ((3, 5, 4), (4, 4))]
-        return *scores, torch.randint(4, (3, 5), device="cuda")
+        scores = [torch.randn(shape, generator=generator, device="cuda") for shape in ((3, 5, 4), (4, 4))]
+        labels = torch.randint(4, (3, 5), generator=generator, device="cuda")
+        return *(own.requires_grad_() for own in scores), labels
 
     replayed = torch.cuda.make_graphed_callables(step, inputs())
     for run in (replayed, *[torch.compile(step, mode="reduce-overhead")] * 3):

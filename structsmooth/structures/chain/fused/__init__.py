@@ -6,9 +6,9 @@ and float64 for float64. Between passes, the messages [B, T, S] are kept, which 
 the backward pass of the log-partition function gives its gradient right away, without marginals between.
 """
 
-from structsmooth.structures.chain.fused.chunks import log_partition, marginals, surprisals, top_k
 from structsmooth.structures.chain.fused.exponential import sample
 from structsmooth.structures.chain.fused.outputs import max_marginals, scores, smoothed_top_k
+from structsmooth.structures.chain.fused.stretches import log_partition, marginals, surprisals, top_k
 
 __all__ = [
     "log_partition",

@@ -32,20 +32,21 @@ def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tens
     return node, pairs.sum_to_size(transition.shape)
 
 
-def plain_filter(
-    unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What :func:`filter_messages` gives, but for messages and shifts, which are anything."""
-    _, _, messages, shifts = _like_filter(unary, transition, lengths, y)
+def plain_values(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The first two results of :func:`filter_messages`, in plain torch."""
     values = reference.log_partition(unary, transition, lengths)
     if y.shape[1]:
         values = excess(values, reference.scores(unary, transition, lengths, y)[:, 0]).clamp_min(0)
-    real = values.isfinite().to(values.dtype).unsqueeze(1)[:, : y.shape[1]]
-    return values, real, messages, shifts
+    return values, values.isfinite().to(values.dtype).unsqueeze(1)[:, : y.shape[1]]
+
+
+def _plain_filter(*arguments: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _, _, messages, shifts = _like_filter(*arguments)  # anything: what reads them is plain, too
+    return *plain_values(*arguments), messages, shifts
 
 
 @operator("chain_fused_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
-@or_plain(plain_filter)
+@or_plain(_plain_filter)
 def filter_messages(
     unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -66,16 +67,8 @@ def values_of(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, log
     return values.squeeze(1), real
 
 
-def _like_smooth(
-    unary: Tensor,
-    transition: Tensor,
-    lengths: Tensor,
-    messages: Tensor,
-    shifts: Tensor,
-    weights: Tensor,
-    y: Tensor,
-    summed: bool,
-) -> tuple[Tensor, Tensor]:
+def _like_smooth(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_, summed = others
     batch, steps, states = unary.shape
     return unary.new_empty(unary.shape), unary.new_empty(batch, 1 if summed else steps - 1, states, states)
 
@@ -100,27 +93,27 @@ def _smooth_backward(ctx: Any, grad_node: Tensor | None, grad_pairs: Tensor | No
 
 
 def plain_smooth(
-    unary: Tensor,
-    transition: Tensor,
-    lengths: Tensor,
-    messages: Tensor,
-    shifts: Tensor,
-    weights: Tensor,
-    y: Tensor,
-    summed: bool,
+    unary: Tensor, transition: Tensor, lengths: Tensor, weights: Tensor, y: Tensor, summed: bool
 ) -> tuple[Tensor, Tensor]:
-    """What :func:`smooth` gives, whatever messages and shifts are."""
+    """What :func:`smooth` gives, in plain torch."""
     node, pairs = reference.marginals(unary, transition, lengths)
     if y.shape[1]:
         shape = (len(pairs), *pairs.shape[1:])
         of_y = plain_parts(torch.ones_like(weights).unsqueeze(1), y, lengths, unary.shape[2], shape)
         node, pairs = node - of_y[0], pairs - of_y[1]
-    node, pairs = node * weights[:, None, None], pairs * weights[:, None, None, None]
+    counts, weights = weights != 0, weights[:, None, None]  # where nothing counts, there may be NaN
+    node = torch.where(counts[:, None, None], node * weights, 0.0)
+    pairs = torch.where(counts[:, None, None, None], pairs * weights.unsqueeze(3), 0.0)
     return node, pairs.sum(1, keepdim=True) if summed else pairs
 
 
+def _plain_smooth(unary: Tensor, transition: Tensor, lengths: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    _messages, _shifts, *used = others
+    return plain_smooth(unary, transition, lengths, *used)
+
+
 @operator("chain_fused_smooth", _like_smooth, _smooth_backward, _save_smooth)
-@or_plain(plain_smooth)
+@or_plain(_plain_smooth)
 def smooth(
     unary: Tensor,
     transition: Tensor,
@@ -136,11 +129,6 @@ def smooth(
     if y.shape[1]:
         run_parts(weights, y, lengths, node, pairs, subtracted=True)
     return node, pairs
-
-
-def _like_tangents(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    transition, lengths, messages, shifts, weights, _, _, summed = others
-    return _like_smooth(unary, transition, lengths, messages, shifts, weights, lengths, summed)
 
 
 def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple[Tensor | None, ...]:
@@ -170,7 +158,7 @@ def _plain_tangents(unary: Tensor, transition: Tensor, *others: Any) -> tuple[Te
     return moved
 
 
-@operator("chain_fused_tangents", _like_tangents, _tangents_backward)
+@operator("chain_fused_tangents", _like_smooth, _tangents_backward)
 @or_plain(_plain_tangents)
 def tangents(
     unary: Tensor,
@@ -193,7 +181,7 @@ def tangents(
         return moves[0].to(unary.dtype), moves[1].to(unary.dtype)
     unary, transition, node, pairs = (tensor.contiguous() for tensor in (unary, transition, node, pairs))
     batch, steps, states = unary.shape
-    out, out_pairs = _like_smooth(unary, transition, lengths, messages, shifts, weights, lengths, summed)
+    out, out_pairs = _like_smooth(unary, summed)
     moved, scratch = unary.new_empty(batch, 2, steps, states), unary.new_empty(batch, 2, states)
     moved_batch, moved_step = strides(pairs)
     run(

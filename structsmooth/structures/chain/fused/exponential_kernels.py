@@ -21,14 +21,14 @@ SIZES = ["steps", "states", "edge_batch", "edge_step"]
 
 
 @triton.jit
-def _edge_tile(edges, rows, columns, states):
+def edge_tile(edges, rows, columns, states):
     """Transitions [ROWS, COLUMNS], -inf outside."""
     inside = (rows < states)[:, None] & (columns < states)[None, :]
     return tl.load(edges + rows[:, None] * states + columns[None, :], mask=inside, other=float("-inf"))
 
 
 @triton.jit
-def _message_tile(messages, unary, rows, states):
+def message_tile(messages, unary, rows, states):
     """Messages of a position with the unary scores of their states."""
     inside = rows < states
     node = tl.load(unary + rows, mask=inside, other=float("-inf"))
@@ -51,13 +51,13 @@ def _softmax(scores):
 
 
 @triton.jit
-def _weighted(weight, numbers):
+def weighted(weight, numbers):
     """Numbers times a weight; zeros for weight 0, whatever the numbers are."""
     return tl.where(weight != 0, weight * numbers, 0.0)
 
 
 @triton.jit
-def _joined(largest, total, scores, MAX: tl.constexpr):
+def joined(largest, total, scores, MAX: tl.constexpr):
     """Largest scores of columns and sums of exponentials relative to them, joined by a tile of scores."""
     larger = tl.maximum(largest, tl.max(scores, 0))
     if not MAX:
@@ -81,7 +81,7 @@ def forward(
     zeros = tl.zeros([COLUMNS], alpha.dtype)
     tl.store(messages + columns, zeros, mask=inside)
     if SHARED:
-        edge = _edge_tile(edges, columns, columns, states)
+        edge = edge_tile(edges, columns, columns, states)
     offset = tl.max(zeros, 0)
     lost = tl.max(zeros, 0)
     for t in range(1, length):
@@ -95,10 +95,10 @@ def forward(
         largest, total = zeros + float("-inf"), zeros
         for first in range(0, states, ROWS):
             rows = first + tl.arange(0, ROWS)
-            source = alpha if ROWS == COLUMNS else _message_tile(messages + before, unary + before, rows, states)
+            source = alpha if ROWS == COLUMNS else message_tile(messages + before, unary + before, rows, states)
             if not SHARED:
-                edge = _edge_tile(edges + (t - 1) * edge_step, rows, columns, states)
-            largest, total = _joined(largest, total, (source - shift)[:, None] + edge, MAX)
+                edge = edge_tile(edges + (t - 1) * edge_step, rows, columns, states)
+            largest, total = joined(largest, total, (source - shift)[:, None] + edge, MAX)
         message = largest if MAX else finite(largest) + tl.log(total)
         tl.store(messages + t * states + columns, message, mask=inside)
         alpha = message + node
@@ -131,13 +131,13 @@ def backward(
         pairs += b * (steps - 1) * states * states
     weight = tl.load(weights + b)
     last = (length - 1) * states
-    node = _softmax(_message_tile(messages + last, unary + last, columns, states))
-    tl.store(nodes + last + columns, _weighted(weight, node), mask=inside)
+    node = _softmax(message_tile(messages + last, unary + last, columns, states))
+    tl.store(nodes + last + columns, weighted(weight, node), mask=inside)
     zeros = tl.zeros([COLUMNS], node.dtype)
     for t in range(length, steps):
         tl.store(nodes + t * states + columns, zeros, mask=inside)
     if SHARED:
-        edge = _edge_tile(edges, columns, columns, states)
+        edge = edge_tile(edges, columns, columns, states)
     if SUMMED and ROWS == COLUMNS:
         summed = tl.zeros([ROWS, COLUMNS], node.dtype)
     message = tl.load(messages + last + columns, mask=inside, other=float("-inf"))
@@ -152,26 +152,24 @@ def backward(
         for first in range(0, states, ROWS):
             rows = first + tl.arange(0, ROWS)
             if not SHARED:
-                edge = _edge_tile(edges + (t - 1) * edge_step, rows, columns, states)
+                edge = edge_tile(edges + (t - 1) * edge_step, rows, columns, states)
             if ROWS == COLUMNS:
                 message = tl.load(messages + before + columns, mask=inside, other=float("-inf"))
                 source = message + tl.load(unary + before + columns, mask=inside, other=float("-inf"))
             else:
-                source = _message_tile(messages + before, unary + before, rows, states)
+                source = message_tile(messages + before, unary + before, rows, states)
             joint = tl.exp(source[:, None] + edge - sums[None, :]) * node[None, :]
             marginal = tl.sum(joint, 1)
             mass += tl.sum(marginal, 0)
-            tl.store(nodes + before + rows, _weighted(weight, marginal), mask=rows < states)
+            tl.store(nodes + before + rows, weighted(weight, marginal), mask=rows < states)
             both = (rows < states)[:, None] & inside[None, :]
             tile = rows[:, None] * states + columns[None, :]
             if SUMMED and ROWS == COLUMNS:
                 summed += joint
             elif SUMMED:
-                tl.store(
-                    pairs + tile, _weighted(weight, joint) + tl.load(pairs + tile, mask=both, other=0.0), mask=both
-                )
+                tl.store(pairs + tile, weighted(weight, joint) + tl.load(pairs + tile, mask=both, other=0.0), mask=both)
             else:
-                tl.store(pairs + before.to(tl.int64) * states + tile, _weighted(weight, joint), mask=both)
+                tl.store(pairs + before.to(tl.int64) * states + tile, weighted(weight, joint), mask=both)
             if ROWS == COLUMNS:
                 following = marginal
             else:
@@ -184,7 +182,7 @@ def backward(
         node = following / tl.where(mass > 0, mass, 1)
     if SUMMED and ROWS == COLUMNS:
         tile = columns[:, None] * states + columns[None, :]
-        tl.store(pairs + tile, _weighted(weight, summed), mask=inside[:, None] & inside[None, :])
+        tl.store(pairs + tile, weighted(weight, summed), mask=inside[:, None] & inside[None, :])
 
 
 @triton.jit(do_not_specialize=[*SIZES, "moved_batch", "moved_step"])
@@ -226,17 +224,17 @@ def tangent(
         change = zeros
         for first in range(0, states, ROWS):
             rows = first + tl.arange(0, ROWS)
-            source = _message_tile(messages + before, unary + before, rows, states)
-            edge = _edge_tile(edges_t, rows, columns, states)
-            move = finite(_edge_tile(edges_moved_t, rows, columns, states))
+            source = message_tile(messages + before, unary + before, rows, states)
+            edge = edge_tile(edges_t, rows, columns, states)
+            move = finite(edge_tile(edges_moved_t, rows, columns, states))
             move += tl.load(moved + before + rows, mask=rows < states, other=0.0)[:, None]
             change += tl.sum(tl.exp(source[:, None] + edge - sums[None, :]) * move, 0)
         tl.store(expected + t * states + columns, change, mask=inside)
         change += tl.load(unary_moved + t * states + columns, mask=inside, other=0.0)
     last = (length - 1) * states
-    node = _softmax(_message_tile(messages + last, unary + last, columns, states))
+    node = _softmax(message_tile(messages + last, unary + last, columns, states))
     slope = node * (change - tl.sum(node * change, 0))
-    tl.store(nodes + last + columns, _weighted(weight, slope), mask=inside)
+    tl.store(nodes + last + columns, weighted(weight, slope), mask=inside)
     for t in range(length, steps):
         tl.store(nodes + t * states + columns, zeros, mask=inside)
     tl.debug_barrier()  # all moves are there
@@ -251,9 +249,9 @@ def tangent(
         mass = tl.max(zeros, 0)
         for first in range(0, states, ROWS):
             rows = first + tl.arange(0, ROWS)
-            source = _message_tile(messages + before, unary + before, rows, states)
-            edge = _edge_tile(edges_t, rows, columns, states)
-            move = finite(_edge_tile(edges_moved_t, rows, columns, states))
+            source = message_tile(messages + before, unary + before, rows, states)
+            edge = edge_tile(edges_t, rows, columns, states)
+            move = finite(edge_tile(edges_moved_t, rows, columns, states))
             move += tl.load(moved + before + rows, mask=rows < states, other=0.0)[:, None]
             share = tl.exp(source[:, None] + edge - sums[None, :])
             both = (rows < states)[:, None] & inside[None, :]
@@ -263,14 +261,14 @@ def tangent(
             mass += tl.sum(marginal, 0)
             tl.store(scratch + rows, marginal, mask=rows < states)
             tl.store(scratch + states + rows, derivative, mask=rows < states)
-            tl.store(nodes + before + rows, _weighted(weight, derivative), mask=rows < states)
+            tl.store(nodes + before + rows, weighted(weight, derivative), mask=rows < states)
             tile = rows[:, None] * states + columns[None, :]
             if SUMMED:
                 tl.store(
-                    pairs + tile, _weighted(weight, turned) + tl.load(pairs + tile, mask=both, other=0.0), mask=both
+                    pairs + tile, weighted(weight, turned) + tl.load(pairs + tile, mask=both, other=0.0), mask=both
                 )
             else:
-                tl.store(pairs + before.to(tl.int64) * states + tile, _weighted(weight, turned), mask=both)
+                tl.store(pairs + before.to(tl.int64) * states + tile, weighted(weight, turned), mask=both)
         tl.debug_barrier()  # node and slope of the position are complete
         scale = 1 / tl.where(mass > 0, mass, 1)
         node = tl.load(scratch + columns, mask=inside, other=0.0) * scale
@@ -302,7 +300,7 @@ def sample(
     edges, shifts = edges + b * edge_batch, shifts + b * steps
     uniform, labels = uniform + (b * draws + i) * steps, labels + (b * draws + i) * steps
     last = length - 1
-    scores = _message_tile(messages + last * states, unary + last * states, columns, states)
+    scores = message_tile(messages + last * states, unary + last * states, columns, states)
     state = _choice(scores, uniform + last, columns, MAX)
     possible = tl.load(log_z + b) > float("-inf")
     tl.store(labels + last, tl.where(possible, state, 0))
@@ -311,7 +309,7 @@ def sample(
     for back in range(1, length):
         t = length - back
         before = (t - 1) * states
-        scores = _message_tile(messages + before, unary + before, columns, states) - tl.load(shifts + t - 1)
+        scores = message_tile(messages + before, unary + before, columns, states) - tl.load(shifts + t - 1)
         edges_t = edges + (t - 1) * edge_step
         scores += tl.load(edges_t + columns * states + state, mask=inside, other=float("-inf"))
         state = _choice(scores, uniform + t - 1, columns, MAX)

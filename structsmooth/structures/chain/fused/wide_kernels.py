@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from structsmooth.compiled.triton_functions import example_and_part, finite, length_of
-from structsmooth.structures.chain.fused.exponential_kernels import SIZES, _edge_tile, _joined, _message_tile, _weighted
+from structsmooth.structures.chain.fused.exponential_kernels import SIZES, edge_tile, joined, message_tile, weighted
 
 
 @triton.jit(do_not_specialize=["t", *SIZES])
@@ -26,15 +26,15 @@ def forward_step(
     edges += b * edge_batch + (t - 1) * tl.cast(edge_step, tl.int64)
     every = tl.full([OTHERS], float("-inf"), unary.dtype.element_ty)
     for first in range(0, states, OTHERS):
-        every = tl.maximum(every, _message_tile(messages, unary, first + others, states))
+        every = tl.maximum(every, message_tile(messages, unary, first + others, states))
     shift = finite(tl.max(every, 0))  # the same in all programs of a sequence
     tl.store(shifts + row, shift, mask=part == 0)
     total = tl.zeros([OWN], unary.dtype.element_ty)
     largest = total + float("-inf")
     for first in range(0, states, OTHERS):
-        source = _message_tile(messages, unary, first + others, states) - shift
-        edge = _edge_tile(edges, first + others, columns, states)
-        largest, total = _joined(largest, total, source[:, None] + edge, MAX)
+        source = message_tile(messages, unary, first + others, states) - shift
+        edge = edge_tile(edges, first + others, columns, states)
+        largest, total = joined(largest, total, source[:, None] + edge, MAX)
     message = largest if MAX else finite(largest) + tl.log(total)
     tl.store(messages + states + columns, message, mask=columns < states)
 
@@ -62,7 +62,7 @@ def backward_step(
         mass += tl.load(after + first + others, mask=first + others < states, other=0.0)
     mass = tl.sum(mass, 0)
     weight = tl.load(weights + b)
-    source = _message_tile(messages, unary, rows, states) - tl.load(shifts + row)
+    source = message_tile(messages, unary, rows, states) - tl.load(shifts + row)
     marginal = tl.zeros([OWN], unary.dtype.element_ty)
     for first in range(0, states, OTHERS):
         columns = first + others
@@ -70,14 +70,14 @@ def backward_step(
         message = tl.load(messages + states + columns, mask=inside, other=float("-inf"))
         node = tl.load(after + columns, mask=inside, other=0.0) / tl.where(mass > 0, mass, 1)
         node = tl.where(message > float("-inf"), node, 0.0)
-        edge = _edge_tile(edges, rows, columns, states)
+        edge = edge_tile(edges, rows, columns, states)
         joint = tl.exp(source[:, None] + edge - finite(message)[None, :]) * node[None, :]
         marginal += tl.sum(joint, 1)
         both = (rows < states)[:, None] & inside[None, :]
         tile = pairs + rows[:, None] * states + columns[None, :]
-        joint = _weighted(weight, joint)
+        joint = weighted(weight, joint)
         if SUMMED:
             joint += tl.load(tile, mask=both, other=0.0)
         tl.store(tile, joint, mask=both)
     tl.store(before + rows, marginal, mask=rows < states)
-    tl.store(nodes + rows, _weighted(weight, marginal), mask=rows < states)
+    tl.store(nodes + rows, weighted(weight, marginal), mask=rows < states)

@@ -19,8 +19,8 @@ from structsmooth.structures.chain.fused import outputs
 from structsmooth.structures.chain.fused.exponential import (
     filter_messages,
     no_labels,
-    plain_filter,
     plain_smooth,
+    plain_values,
     smooth,
     values_of,
 )
@@ -114,7 +114,7 @@ class Stretches(NamedTuple):
 
 def transfers(cut: Stretches, largest: bool) -> tuple[Tensor, Tensor]:
     """Scores [B, C, S, S] between the ends of stretches, relative to what is given in float64 for each chain [B]."""
-    from structsmooth.structures.chain.fused import chunk_kernels as kernels
+    from structsmooth.structures.chain.fused import stretch_kernels as kernels
 
     (batch, count, _), (_, _, states) = cut.places.shape, cut.unary.shape
     scores = cut.unary.new_empty(batch * count, states, states)
@@ -152,8 +152,7 @@ def _filter_backward(ctx: Any, grad: Tensor | None, *_others: Any) -> tuple[Tens
 
 
 def _plain_filter(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    values, real, _, _ = plain_filter(unary, transition, lengths, y)
-    return values, real, _like_filter(unary, transition, lengths, y)[2]
+    return *plain_values(unary, transition, lengths, y), _like_filter(unary, transition, lengths, y)[2]
 
 
 @operator("chain_fused_long_filter", _like_filter, _filter_backward, save_inputs_and_statistics)
@@ -169,7 +168,7 @@ def filter_stretches(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tens
 def _plain_smooth(
     unary: Tensor, transition: Tensor, lengths: Tensor, scores: Tensor, weights: Tensor, y: Tensor, summed: bool
 ) -> tuple[Tensor, Tensor]:
-    return plain_smooth(unary, transition, lengths, scores, scores, weights, y, summed)
+    return plain_smooth(unary, transition, lengths, weights, y, summed)
 
 
 @or_plain(_plain_smooth)
