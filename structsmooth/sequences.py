@@ -1,7 +1,7 @@
-"""Sequences of tokens described by features, sparse or dense."""
+"""Sequences of tokens described by features: sparse, dense, or both."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -47,6 +47,10 @@ class Sequences(ABC):
     @abstractmethod
     def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:
         """The transposed features of some tokens times ``nodes`` [T, S]: numbers of features, and a row for each."""
+
+    def restricted(self: S, indices: Tensor) -> tuple[S, Tensor | slice]:
+        """The sequences at ``indices``, over the features that they have alone: numbers of these; here all."""
+        return self.select(indices), slice(None)
 
     def _rows(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Positions of the tokens of some sequences, and the offsets of these sequences."""
@@ -108,6 +112,12 @@ class SparseSequences(Sequences):
         entries, token_offsets = compressed_rows(self.token_offsets, tokens)
         values = None if self.values is None else self.values[entries]
         return SparseSequences(self.attributes[entries], token_offsets, offsets, values)
+
+    def restricted(self, indices: Tensor) -> "tuple[SparseSequences, Tensor]":
+        """The sequences at ``indices``, with new numbers of the attributes that occur there: the old ones."""
+        sequences = self.select(indices)
+        used, attributes = sequences.attributes.unique(return_inverse=True)
+        return replace(sequences, attributes=attributes.to(torch.int32)), used
 
     def check_features(self, features: int) -> None:
         """Raise ``ValueError`` unless all attribute ids are below the number of features."""
@@ -184,6 +194,88 @@ class DenseSequences(Sequences):
     def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:
         """All features, and the transposed features of some tokens times ``nodes`` [T, S]."""
         return slice(None), self.features[tokens].to(nodes.dtype).T @ nodes
+
+
+@dataclass(frozen=True)
+class MixedSequences(Sequences):
+    """A set of n sequences of tokens, each of which is a set of attribute ids beside a row of numbers.
+
+    For attributes of words beside features of a network. A number x counts as (x - center)·scale: the larger the scale,
+    the less its weights are regularized. Numbers stand behind the attributes: with F features in all, the last D rows of
+    the weights are theirs.
+
+    Args:
+        sparse: the attributes, each of value 1.
+        block: the numbers of all tokens in order: float32 or float64 [tokens, D].
+        center: what is subtracted from the numbers of each column: float64 [D].
+        scale: by which they are multiplied then: float64 [D].
+
+    Raises:
+        TypeError: a tensor of the wrong dtype.
+        ValueError: numbers that are not finite, or of other tokens; attributes with values.
+
+    Example:
+        >>> ids, ends = torch.tensor([0, 1, 1], dtype=torch.int32), torch.tensor([0, 1, 2, 3])
+        >>> sparse, block = SparseSequences(ids, ends, torch.tensor([0, 3])), torch.tensor([[2.0], [4.0], [0.0]])
+        >>> both = MixedSequences(sparse, block, torch.tensor([2.0]).double(), torch.tensor([0.5]).double())
+        >>> both.scores(torch.tensor([[10.0], [20.0], [1.0]])).flatten()
+        tensor([10., 21., 19.])
+    """
+
+    sparse: SparseSequences
+    block: Tensor
+    center: Tensor
+    scale: Tensor
+
+    def __post_init__(self) -> None:
+        _check_values("block", self.block, 2)
+        tokens, columns = len(self.sparse.token_offsets) - 1, self.block.shape[1]
+        if len(self.block) != tokens:
+            raise ValueError(f"block must have a row for each of {tokens} tokens, got {len(self.block)}")
+        if self.sparse.values is not None:
+            raise ValueError("sparse must have attributes of value 1, got values")
+        for name in ("center", "scale"):
+            _check_values(name, numbers := getattr(self, name), 1)
+            if numbers.dtype != torch.float64 or len(numbers) != columns:
+                raise ValueError(f"{name} must be float64 [{columns}], got {numbers.dtype} [{len(numbers)}]")
+
+    @property
+    def offsets(self) -> Tensor:  # type: ignore[override]
+        """Sequence i has tokens offsets[i] to offsets[i + 1] - 1: int64 [n + 1]."""
+        return self.sparse.offsets
+
+    def select(self, indices: Tensor) -> "MixedSequences":
+        """The sequences at ``indices``, in that order."""
+        return replace(self, sparse=self.sparse.select(indices), block=self.block[self.tokens(indices)])
+
+    def restricted(self, indices: Tensor) -> "tuple[MixedSequences, Tensor]":
+        """As of its attributes; columns of the block have their numbers from the end, -D to -1."""
+        sparse, used = self.sparse.restricted(indices)
+        part = replace(self, sparse=sparse, block=self.block[self.tokens(indices)])
+        return part, torch.cat([used, self._columns])
+
+    def check_features(self, features: int) -> None:
+        """Raise ``ValueError`` unless all attribute ids are below the number of features that are not in the block."""
+        self.sparse.check_features(features - len(self.scale))
+
+    def scores(self, rows: Tensor) -> Tensor:
+        """Scores of the tokens, attributes and numbers times weights [F, S]: [tokens, S]."""
+        of_attributes, of_block = rows.tensor_split([-len(self.scale)])
+        return self.sparse.scores(of_attributes) + self._numbers(slice(None), rows.dtype) @ of_block
+
+    def transposed(self, nodes: Tensor, tokens: slice) -> tuple[Tensor | slice, Tensor]:
+        """As of its attributes, and the transposed numbers of some tokens times ``nodes``, numbered from the end."""
+        used, sums = self.sparse.transposed(nodes, tokens)
+        assert isinstance(used, Tensor)
+        return torch.cat([used, self._columns]), torch.cat([sums, self._numbers(tokens, nodes.dtype).T @ nodes])
+
+    @property
+    def _columns(self) -> Tensor:
+        return torch.arange(-len(self.scale), 0)
+
+    def _numbers(self, tokens: slice, dtype: torch.dtype) -> Tensor:
+        """What the numbers of some tokens count as: [T, D]."""
+        return ((self.block[tokens] - self.center) * self.scale).to(dtype)
 
 
 def compressed_rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:

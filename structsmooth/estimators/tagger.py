@@ -27,7 +27,7 @@ from structsmooth.estimators.sentences import (
     strings,
 )
 from structsmooth.estimators.tagger_probabilities import TaggerProbabilities
-from structsmooth.estimators.tokens import KernelSettings, Template, fit_features, length
+from structsmooth.estimators.tokens import EncoderSettings, KernelSettings, Template, fit_features, length
 from structsmooth.estimators.validation import EarlyStopping, Plateau, ValidationScores
 from structsmooth.kernels import Kernel, KernelName
 from structsmooth.metrics import MatchCounts
@@ -77,6 +77,10 @@ class SequenceTagger(TaggerProbabilities):
         gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
         degree: of polynomial kernels.
         landmarks: number of tokens that a kernel compares others to; all different ones if not given.
+        encoder: a pretrained encoder of transformers, a folder or a name: frozen features of its layers stand beside the
+            attributes of words, and the model is still linear, with a gap.
+        layers: of the encoder, with 0 for its embeddings; the middle and the last one if not given.
+        encoder_scale: factor of its standardized features; the larger it is, the less they are regularized.
         class_weight: what a wrong tag costs, by the correct tag; ``"balanced"`` for n_tokens / (n_tags · count). They
             are 1 if not given, and for tags that are not named. For ``"hinge"`` and ``"softmax-margin"``.
         solver: ``"auto"``, a name in ``structsmooth.solvers.SOLVERS``, or a solver, which keeps its own tolerance.
@@ -127,6 +131,9 @@ class SequenceTagger(TaggerProbabilities):
     gamma: float | Literal["scale"] = "scale"
     degree: int = 3
     landmarks: int | None = None
+    encoder: str | None = None
+    layers: list[int] | None = None
+    encoder_scale: float = 0.1
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
     warm_start: bool = False
     early_stopping: bool = False
@@ -170,7 +177,8 @@ class SequenceTagger(TaggerProbabilities):
             token_costs = None if token_costs is None else [token_costs[i] for i in part]
             weights = None if weights is None else weights[torch.from_numpy(part)]
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
-        self.features_, sequences = fit_features(sentences, self.template, kernel)
+        network = self.encoder and EncoderSettings(self.encoder, self.layers, self.encoder_scale)
+        self.features_, sequences = fit_features(sentences, self.template, kernel, network)
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, self.features_.size)
         start = self._last.start(*data) if self.warm_start and hasattr(self, "_last") else None

@@ -34,7 +34,7 @@ class _Words:
     """The entries that the model of a task has about a tagger of words, files and training aside."""
 
     task: str
-    encoder: AttributeEncoder
+    attributes: AttributeEncoder
     tags: list[str] | list[int]
     inputs: Inputs
     scheme: Literal[TagScheme, "plain"]
@@ -77,7 +77,7 @@ def save(tagger: Any, folder: Path) -> None:
         is_chunking = features.template == "chunking"
         trained = {"scheme": tags.scheme if tags.constrained else "plain", "bits": getattr(features.encoder, "bits", 0)}
         trained |= {} if is_chunking else {"rich": features.template == "rich"}
-        trained |= plain({"encoder": features.encoder, "tags": tags.names, "inputs": features.inputs})
+        trained |= plain({"attributes": features.encoder, "tags": tags.names, "inputs": features.inputs})
         trained["temperature"] = tagger.temperature_
         described |= {"task": "chunking" if is_chunking else "ner", "settings": parameters, "metrics": {}}
         described |= {**tagger._run, "lam": tagger.lam_, "trained": trained}
@@ -114,7 +114,7 @@ def _restored(cls: Any, described: dict[str, Any], tensors: dict[str, Tensor]) -
         tagger.features_ = _features(described["features"] | tensors, tagger)
     else:
         tagger.tags_ = Tags(words.tags, estimator.scheme, constrained=words.entity_scheme is not None)
-        tagger.features_ = WordFeatures(words.template, words.inputs, words.encoder)
+        tagger.features_ = WordFeatures(words.template, words.inputs, words.attributes)
         tagger._run = {"n": described["n"], "status": described.get("status", ""), "message": described["message"]}
         rows, pairs, ends = weights.view(-1, len(words.tags)).tensor_split([-len(words.tags) - 2, -2])
         weights = torch.cat([rows, words.transition_scale * pairs, ends]).flatten()

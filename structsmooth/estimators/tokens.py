@@ -12,6 +12,7 @@ import torch
 from sklearn.feature_extraction import DictVectorizer
 from torch import Tensor
 
+from structsmooth.encoders import FrozenFeatures, WordsAndFrozen
 from structsmooth.estimators.matrices import (
     as_tensor,
     dense_sequences,
@@ -80,15 +81,19 @@ class WordFeatures(TokenFeatures):
     kind = "words"
 
     @classmethod
-    def fit(cls, sentences: Sequence[Any], template: str) -> "WordFeatures":
-        """The attributes that occur in training sentences."""
+    def fit(cls, sentences: Sequence[Any], template: str, network: "EncoderSettings | None" = None) -> "WordFeatures":
+        """The attributes that occur in training sentences, beside the features of a network if there is one."""
         if template not in _TEMPLATES:
             raise ValueError(f"template must be one of {', '.join(get_args(Template))}, got {template!r}")
         corpus, columns = _corpus(sentences, len(_columns(sentences[0][0]))), columns_of(_TEMPLATES[template])
         inputs = Inputs.of(corpus, words_only=False)
         names = [name for name in ("pos", "chunk")[: inputs.columns - 2] if name in columns]
         inputs = replace(inputs, names=names)
-        return cls(template, inputs, DictionaryEncoder.fit(corpus, inputs.templates(_TEMPLATES[template])))
+        encoder: AttributeEncoder = DictionaryEncoder.fit(corpus, inputs.templates(_TEMPLATES[template]))
+        if network is not None:
+            frozen = FrozenFeatures.fit(network.encoder, network.layers, 0, corpus)
+            encoder = WordsAndFrozen(encoder, frozen, network.scale)
+        return cls(template, inputs, encoder)
 
     @property
     def names(self) -> list[str]:
@@ -217,8 +222,16 @@ class KernelSettings(NamedTuple):
     seed: int
 
 
+class EncoderSettings(NamedTuple):
+    """A pretrained encoder, the layers that are read of it, and by what its features are multiplied."""
+
+    encoder: str
+    layers: Sequence[int] | None
+    scale: float
+
+
 def fit_features(
-    sentences: Sequence[Any], template: str, kernel: KernelSettings | None
+    sentences: Sequence[Any], template: str, kernel: KernelSettings | None, encoder: EncoderSettings | None = None
 ) -> tuple[TokenFeatures, Sequences]:
     """The features of training sentences, and these sentences encoded.
 
@@ -226,11 +239,14 @@ def fit_features(
         sentences: none of them empty.
         template: of words.
         kernel: of rows of numbers, if any.
+        encoder: of words, if any.
 
     Raises:
-        ValueError: sentences of no known kind, or others than matrices for a kernel.
+        ValueError: sentences of no known kind, or others than matrices for a kernel, or than words for an encoder.
     """
     kind = kind_of(sentences)
+    if encoder is not None and (kind != WordFeatures.kind or kernel is not None):
+        raise ValueError(f"an encoder needs sentences of words, and no kernel; got {kind}")
     if kind == DictFeatures.kind and kernel is None:
         return DictFeatures.fit_encode(sentences)
     features: TokenFeatures
@@ -239,7 +255,7 @@ def fit_features(
             raise ValueError(f"a kernel needs sentences that are matrices [tokens, features], got {kind}")
         features = KernelRows(fitted_kernel(*kernel, stacked(sentences)))
     elif kind == WordFeatures.kind:
-        features = WordFeatures.fit(sentences, template)
+        features = WordFeatures.fit(sentences, template, encoder)
     else:
         features = NumberRows.fit(sentences)
     return features, features.encode(sentences)

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from structsmooth.messages import tracked
-from structsmooth.plain import from_plain
-from structsmooth.sequences import SparseSequences
+from structsmooth.plain import from_plain, plain
+from structsmooth.sequences import MixedSequences, SparseSequences
 from structsmooth.settings import Interval, check_settings
 from structsmooth.text.corpus import Combinations, Corpus, Sentence, Windows
 from structsmooth.text.mapped import mapped
@@ -48,14 +48,14 @@ class AttributeEncoder(ABC):
 
     def encode(
         self, sentences: Sequence[Sentence], templates: Templates, cache: str | Path | None = None
-    ) -> SparseSequences:
+    ) -> SparseSequences | MixedSequences:
         """Integers for the attributes of all tokens, in memory or mapped from a file in the folder ``cache``."""
         corpus = Corpus.of(sentences)
         steps = tracked(_combinations(corpus, templates), "attributes", len(templates))
         tables = [_table(starmap(spell, found.distinct), found, self.integer) for (_, spell), found in steps]
         token_offsets = _token_offsets(tables, len(corpus.tokens))
         parts, size = _integers(tables, len(corpus.tokens)), int(token_offsets[-1])
-        attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), size, parts)
+        attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), (size,), np.int32, parts)
         return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, corpus.offsets)))
 
     @classmethod
@@ -73,7 +73,7 @@ class AttributeEncoder(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The encoder as plain JSON; :func:`encoder_from_dict` reads it."""
-        return {"encoder": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"encoder": self.name} | {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
 def hash_attribute(name: str, bits: int) -> int:
@@ -171,7 +171,8 @@ def encoder_from_dict(data: Mapping[str, Any]) -> AttributeEncoder:
     Raises:
         ValueError: there is no encoder of that name.
     """
-    encoders: dict[str, type[AttributeEncoder]] = {e.name: e for e in (HashingEncoder, DictionaryEncoder)}
+    # Those of this file, and what floors above it put beside words.
+    encoders: dict[str, type[AttributeEncoder]] = {kind.name: kind for kind in AttributeEncoder.__subclasses__()}
     name, settings = data.get("encoder"), {key: value for key, value in data.items() if key != "encoder"}
     if name not in encoders:
         raise ValueError(f"unknown encoder {name!r}: expected one of {', '.join(encoders)}")

@@ -194,9 +194,16 @@ class Inputs:
 
 
 def with_inputs(learned: Mapping[str, Any]) -> dict[str, Any]:
-    """What a tagger learned, as plain JSON, with its inputs, of which version 0.2 knew the number of columns alone."""
-    rest = {name: value for name, value in learned.items() if name != "columns"}
-    return rest | ({"inputs": {"columns": learned["columns"]}} if "columns" in learned else {})
+    """What a tagger learned, as plain JSON, with names of today.
+
+    Version 0.2 knew the number of columns alone of its inputs, and up to 0.4 attributes were called encoder.
+    """
+    values = dict(learned)
+    if "columns" in values:
+        values["inputs"] = {"columns": values.pop("columns")}
+    if isinstance(values.get("encoder"), Mapping):
+        values["attributes"] = values.pop("encoder")
+    return values
 
 
 def _has_chunks(corpus: Corpus) -> bool:

@@ -1,10 +1,11 @@
-"""Integers that do not fit into memory: written once, and mapped into memory from then on."""
+"""Numbers that do not fit into memory: written once, and mapped into memory from then on."""
 
 import io
 import mmap
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,11 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.files import keep
 
 _BLOCK = 1 << 20
+N = TypeVar("N", np.int32, np.float32)
 
 
-def mapped(path: Path, size: int, parts: Iterable[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """The ``.npy`` file of an array of some size, mapped into memory; it is first written from its parts if need be.
+def mapped(path: Path, shape: tuple[int, ...], dtype: type[N], parts: Iterable[NDArray[N]]) -> NDArray[N]:
+    """The ``.npy`` file of an array, mapped into memory; it is first written from its parts if need be.
 
     A file beside it has the checksum: what is not as it was written is written anew. Processes may share a folder.
 
@@ -27,12 +29,12 @@ def mapped(path: Path, size: int, parts: Iterable[NDArray[np.int32]]) -> NDArray
     if not _intact(path, checksum):
         path.parent.mkdir(parents=True, exist_ok=True)
         running = _Checksum()
-        keep(path, lambda file: write_atomic(file, running.of(_pieces(size, parts))))
+        keep(path, lambda file: write_atomic(file, running.of(_pieces(shape, dtype, parts))))
         keep(checksum, lambda file: write_atomic(file, f"{running.value:08x}"))
-    return _read(path)
+    return _read(path, shape, dtype)
 
 
-def _read(path: Path) -> NDArray[np.int32]:
+def _read(path: Path, shape: tuple[int, ...], dtype: type[N]) -> NDArray[N]:
     with path.open("rb") as file:
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
@@ -41,12 +43,12 @@ def _read(path: Path) -> NDArray[np.int32]:
     # Steps take examples in random order. Pages around them, read ahead, would drive others out if memory is short.
     if hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(pages, np.int32, offset=begin)
+    return np.frombuffer(pages, dtype, offset=begin).reshape(shape)
 
 
-def _pieces(size: int, parts: Iterable[NDArray[np.int32]]) -> Iterator[bytes]:
+def _pieces(shape: tuple[int, ...], dtype: type[N], parts: Iterable[NDArray[N]]) -> Iterator[bytes]:
     header = io.BytesIO()
-    layout = {"descr": np.dtype(np.int32).str, "fortran_order": False, "shape": (size,)}
+    layout = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(header, layout)
     yield header.getvalue()
     for part in parts:

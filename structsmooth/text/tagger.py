@@ -21,7 +21,7 @@ from structsmooth.problems import (
 )
 from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
-from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
+from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
 from structsmooth.structures import LinearChain
 from structsmooth.text.probabilities import EntityProbabilities, ProbableEntity
@@ -323,10 +323,10 @@ def chain_problem(
     cost = None if loss == "crf" else Hamming() if cost is None else cost
     settings = (sizes[1], cost, Max() if loss == "hinge" else Entropy(1.0))
     scores: dict[str, Any] = {"transition_scale": transition_scale, "mask": mask}
-    if isinstance(sequences, SparseSequences):
-        return SparseChainProblem(sequences, labels, sizes[0], *settings, **scores)
-    assert isinstance(sequences, DenseSequences)
-    return DenseChainProblem(sequences.features, labels, sequences.lengths, *settings, **scores)
+    if isinstance(sequences, DenseSequences):
+        return DenseChainProblem(sequences.features, labels, sequences.lengths, *settings, **scores)
+    assert isinstance(sequences, SparseSequences | MixedSequences)
+    return SparseChainProblem(sequences, labels, sizes[0], *settings, **scores)
 
 
 def _slack_rescaled(sequences: Sequences, labels: Tensor, sizes: Sizes) -> LinearModuleProblem:

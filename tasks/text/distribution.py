@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from structsmooth.sequences import SparseSequences
+from structsmooth.sequences import Sequences
 from structsmooth.structures import LinearChain
 from structsmooth.tasks.base import LastResultCache, Predictions
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
@@ -28,7 +28,7 @@ class TaggingDistribution(ProbabilisticTask):
     """
 
     task: Any
-    encoder: AttributeEncoder
+    attributes: AttributeEncoder
     tags: list[str]
     inputs: Inputs
 
@@ -41,13 +41,13 @@ class TaggingDistribution(ProbabilisticTask):
     @property
     def dim(self) -> int:
         """Weights of attributes, of pairs of tags, and of the first and the last tag."""
-        return (self.encoder.size + len(self.tags) + 2) * len(self.tags)
+        return (self.attributes.size + len(self.tags) + 2) * len(self.tags)
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
         """The chains of sentences whose tags are all known and among those of the training data, and their states."""
         tagged = [(sentence, self._in_scheme(sentence)) for sentence in examples]
         known = [(sentence, tags) for sentence, tags in tagged if {*tags} <= {*self.tags}]
-        sequences = self.encoder.encode([sentence for sentence, _ in known], self._templates)
+        sequences = self.attributes.encode([sentence for sentence, _ in known], self._templates)
         return self._tagger.labelled_chains(sequences, weights, self._tagger.tags.states([tags for _, tags in known]))
 
     def part_probabilities(
@@ -126,15 +126,15 @@ class TaggingDistribution(ProbabilisticTask):
     @cached_property
     def _tagger(self) -> Tagger:
         scheme = self._scheme
-        return Tagger(Tags(self.tags, scheme, scheme is not None), self.encoder.size, self.task.transition_scale)
+        return Tagger(Tags(self.tags, scheme, scheme is not None), self.attributes.size, self.task.transition_scale)
 
     @property
     def _templates(self) -> Templates:
         return self.inputs.templates(self.task.templates)
 
     @cached_property
-    def _sequences(self) -> LastResultCache[SparseSequences]:
-        return LastResultCache(lambda examples: self.encoder.encode(examples, self._templates))
+    def _sequences(self) -> LastResultCache[Sequences]:
+        return LastResultCache(lambda examples: self.attributes.encode(examples, self._templates))
 
     @cached_property
     def _allowed(self) -> LastResultCache[list[Tensor] | None]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.costs import Cost
+from structsmooth.encoders import FrozenFeatures, WordsAndFrozen
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import Problem
 from structsmooth.settings import Interval, Positive
@@ -59,7 +60,7 @@ class FittedTagging(TaggingDistribution):
     """A tagger with the attributes, the tags, which are its states, and what it reads."""
 
     task: "Tagging"
-    encoder: AttributeEncoder
+    attributes: AttributeEncoder
     tags: list[str]
     inputs: Inputs
 
@@ -95,7 +96,7 @@ class FittedTagging(TaggingDistribution):
         """Structural hinge losses of the linear chain, of partial labels if some tags are unknown."""
         corpus = Corpus.of(examples)
         labels = labels_of(corpus, self._scheme, self.tags, self.task.unknown)
-        sequences = self.encoder.encode(corpus, self._templates, self.task.attributes_cache)
+        sequences = self.attributes.encode(corpus, self._templates, self.task.attributes_cache)
         constrained = self.task.train_constrained
         return self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
 
@@ -179,7 +180,7 @@ class FittedTagging(TaggingDistribution):
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
-        write_tagger(folder, self._tagger, self.encoder, self._templates, self.inputs.clitics, weights)
+        write_tagger(folder, self._tagger, self.attributes, self._templates, self.inputs.clitics, weights)
 
     def show_example(
         self, example: Sentence, ranked: Sequence[tuple[float, list[str]]], probabilities: Sequence[float] | None = None
@@ -201,14 +202,9 @@ class FittedTagging(TaggingDistribution):
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
         pairs = transition_matrix(weights, self.tags, self.task.transition_scale, "tag")
-        names = self.encoder.names(examples, self._templates)
-        rows = weights.detach().view(-1, len(self.tags))[: self.encoder.size]
+        names = self.attributes.names(examples, self._templates)
+        rows = weights.detach().view(-1, len(self.tags))[: self.attributes.size]
         return [pairs, *weightiest_attributes(rows, names, self.tags)]
-
-    @classmethod
-    def from_learned(cls, task: Task, learned: Mapping[str, Any]) -> FittedTask:
-        """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
-        return super().from_learned(task, with_inputs(learned))
 
 
 @dataclass(frozen=True)
@@ -233,6 +229,11 @@ class Tagging(Task):
             unless tags are plain.
         unknown: what stands in the place of unknown tags in training files, such as _. Their sentences train by the
             taggings that agree with the other tags, by the solver convex-concave unless another one is given.
+        encoder: a pretrained encoder of transformers, a folder or a name: frozen features of its layers stand beside
+            attributes, and all is still linear. Its features are kept in ``attributes_cache``.
+        layers: of the encoder, counted from 1, with 0 for its embeddings; by default the middle and the last one.
+        context: number of pieces of neighbouring sentences in a document that the encoder reads on either side.
+        encoder_scale: factor of its standardized features; the larger it is, the less they are regularized.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -250,6 +251,10 @@ class Tagging(Task):
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
+    encoder: str | None = field(default=None, metadata={"metavar": "DIR"})
+    layers: list[int] | None = None
+    context: Annotated[int, Interval(0)] = 0
+    encoder_scale: Positive = 0.1
 
     files: ClassVar[str] = (
         "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
@@ -270,6 +275,13 @@ class Tagging(Task):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
+        if self.encoder is None and (self.layers is not None or self.context):
+            raise ValueError("layers and context are those of an encoder: give encoder")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FittedTask:
+        """The tagger with the attributes, the tags and the columns that ``to_dict`` gave."""
+        return super().from_dict(with_inputs(data))
 
     @property
     def headline(self) -> str:  # type: ignore[override]
@@ -350,8 +362,12 @@ class Tagging(Task):
             tags = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}
             found = set().union(*gathered(tags))
         if self.bits:
-            encoder: AttributeEncoder = HashingEncoder(self.bits)
+            attributes: AttributeEncoder = HashingEncoder(self.bits)
         else:
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
-            encoder = DictionaryEncoder.of_counts(counts)
-        return FittedTagging(replace(self, scheme=scheme), encoder, sorted(found), inputs)
+            attributes = DictionaryEncoder.of_counts(counts)
+        if self.encoder is not None:
+            settings = (self.encoder, self.layers, self.context)
+            frozen = FrozenFeatures.fit(*settings, corpus, self.attributes_cache, gathered)
+            attributes = WordsAndFrozen(attributes, frozen, self.encoder_scale)
+        return FittedTagging(replace(self, scheme=scheme), attributes, sorted(found), inputs)

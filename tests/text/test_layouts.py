@@ -169,7 +169,7 @@ def test_columns_that_no_template_knows_have_windows() -> None:
     text = "EU NNP Geo upper B-ORG\nsays VBZ - lower O\n"
     fitted = NER(bits=0).fit(NER().read(text_file(text)))
     assert fitted.inputs.names == ["pos", "column3", "column4"]
-    names = set(fitted.encoder.attributes)  # type: ignore[attr-defined]
+    names = set(fitted.attributes.attributes)  # type: ignore[attr-defined]
     assert {"column3[0]=Geo", "column3[-1]=Geo", "column4[0]=upper", "column4[1]=lower", "pos[0]=NNP"} <= names
     assert not any(name.startswith(("chunk", "column3[0]=-")) for name in names)
 

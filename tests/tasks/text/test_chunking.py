@@ -47,7 +47,7 @@ def test_cost_is_the_fraction_of_wrong_tags(path):
     assert problem.cost == NormalizedHamming()
     assert problem.loss(problem.start()) == pytest.approx(1.0)  # all tags of an output may be wrong
     assert fitted.tags == ["B-ADVP", "B-NP", "B-PP", "B-VP", "I-NP", "I-VP", "O"]
-    assert problem.dim == (fitted.encoder.size + 7 + 2) * 7
+    assert problem.dim == (fitted.attributes.size + 7 + 2) * 7
 
 
 def test_attributes_by_hand():

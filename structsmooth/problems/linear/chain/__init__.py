@@ -1,7 +1,5 @@
 """Structural hinge losses of linear chains over features of tokens, sparse or dense, compiled."""
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from structsmooth.problems.linear.chain.compact import CompactChainProblem
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.sharding import of_examples
 from structsmooth.scores import TransitionMask
-from structsmooth.sequences import DenseSequences, SparseSequences
+from structsmooth.sequences import DenseSequences, MixedSequences, SparseSequences
 from structsmooth.smoothing import Max, Smoother
 
 
@@ -25,9 +23,9 @@ class SparseChainProblem(ChainProblem):
     label. The passes take float64 vectors [dim] and int64 orders [steps, b], and refuse all others.
 
     Args:
-        sequences: attributes of the tokens of n sequences.
+        sequences: attributes of the tokens of n sequences, alone or beside a block of numbers.
         labels: label of every token: int64 [tokens], from 0 to states - 1.
-        features: number of attributes; ids are below it.
+        features: number of attributes, whose ids are below it, and of numbers beside them.
         states: number S of labels.
         cost: task loss; ``None`` for no margin; or what a wrong label of each token costs: float64 [tokens].
         smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`. A conditional random field has
@@ -46,7 +44,7 @@ class SparseChainProblem(ChainProblem):
             mask forbids.
     """
 
-    sequences: SparseSequences
+    sequences: SparseSequences | MixedSequences
 
     def compact(self, support: Tensor | None = None) -> ChainProblem:
         """The problem with compact vectors if it has many weights, no bounds, and no other processes to agree with."""
@@ -57,16 +55,14 @@ class SparseChainProblem(ChainProblem):
     @of_examples
     def restrict(self, indices: Tensor, w: Tensor) -> "tuple[SparseChainProblem, Tensor]":
         """The same problem over some of its examples and the attributes that occur there, with their weights."""
-        sequences = self.sequences.select(indices)
-        used, attributes = sequences.attributes.unique(return_inverse=True)
-        sequences = replace(sequences, attributes=attributes.to(torch.int32))
+        sequences, used = self.sequences.restricted(indices)
         bounds = self.bounds and (self._rows(self.bounds[0], used), self._rows(self.bounds[1], used))
         return self._over(indices, sequences, len(used), bounds), self._rows(w, used)
 
-    def _rows(self, w: Tensor, attributes: Tensor) -> Tensor:
-        """The part of a vector [dim] that belongs to some attributes, or to none."""
+    def _rows(self, w: Tensor, features: Tensor) -> Tensor:
+        """The part of a vector [dim] that belongs to some features, or to none."""
         unary, transition, ends = self.views(w)
-        return torch.cat([unary[attributes], transition, ends]).flatten()
+        return torch.cat([unary[features], transition, ends]).flatten()
 
 
 class DenseChainProblem(ChainProblem):

@@ -8,7 +8,7 @@ workspaces are those of :mod:`structsmooth.problems.linear.chain.compiled_primal
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.problems.linear.chain.compiled_features import entries, entry, most_entries
+from structsmooth.problems.linear.chain.compiled_features import attributes, entry, gather_block, most_entries
 from structsmooth.problems.linear.chain.compiled_packed import clear_read, read, rows_of
 from structsmooth.problems.linear.chain.compiled_primal import (
     add_label_parts,
@@ -83,7 +83,7 @@ def gather(first, length, data, node, slots, rows, sums):
     for t in range(length):
         if is_zero(node[t]):
             continue
-        begin, end = entries(features, first + t)
+        begin, end = attributes(features, first + t)
         for q in range(begin, end):
             r, value = entry(features, first + t, q)
             j = slots[r]
@@ -96,7 +96,7 @@ def gather(first, length, data, node, slots, rows, sums):
             add_row(value, node, t, sums, j)
     for j in range(count):
         slots[rows[j]] = -1
-    return count
+    return gather_block(features, first, length, node, rows, sums, count)
 
 
 @inlined

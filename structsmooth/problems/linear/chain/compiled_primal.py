@@ -15,7 +15,12 @@ from structsmooth.compiled.atomic import add_atomically
 from structsmooth.compiled.jit import compiled, entry_point, inlined, uncounted
 from structsmooth.compiled.rows import copy_rows, divide_rows, fill_rows
 from structsmooth.problems.linear.chain.compiled_edges import clear, no_edges, use, use_all, use_none
-from structsmooth.problems.linear.chain.compiled_features import entries, entry
+from structsmooth.problems.linear.chain.compiled_features import (
+    add_block_parts,
+    add_block_scores,
+    attributes,
+    entry,
+)
 from structsmooth.structures.chain.compiled import (
     exponentiate,
     largest_entry,
@@ -129,11 +134,12 @@ def potentials(i, data, weights, scale, unary, transition):
         t = token - first
         for s in range(states):
             unary[t, s] = 0.0
-        begin, end = entries(features, token)
+        begin, end = attributes(features, token)
         for q in range(begin, end):
             r, value = entry(features, token, q)
             for s in range(states):
                 unary[t, s] += value * weights[r, s]
+    add_block_scores(features, first, last + 1 - first, weights, unary)
     for s in range(states):
         unary[0, s] += ends[0, s]
         unary[last - first, s] += ends[1, s]
@@ -316,10 +322,11 @@ def add_parts(first, length, data, node, edge, used, factor, out):
     features, _, _, _, transition_scale, _, _ = data
     for t in range(length):
         if not is_zero(node[t]):
-            begin, end = entries(features, first + t)
+            begin, end = attributes(features, first + t)
             for q in range(begin, end):
                 r, value = entry(features, first + t, q)
                 add_row(factor * value, node, t, out, r)
+    add_block_parts(features, first, length, node, factor, out)
     add_label_parts(length, node, edge, used, factor, transition_scale, out)
 
 

@@ -14,7 +14,7 @@ from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.scores import TransitionMask, linear_chain
-from structsmooth.sequences import DenseSequences, Sequences, SparseSequences
+from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures import LinearChain
 
@@ -61,7 +61,7 @@ class ChainData:
     @cached_property
     def arrays(self) -> tuple[Any, ...]:
         """Features, offsets of sequences, labels, costs, scale of transitions, weights, and what is forbidden."""
-        features, tensors = _features(self.sequences), (self.sequences.offsets, self.labels, self.costs)
+        features, tensors = _features(self.sequences, self.features), (self.sequences.offsets, self.labels, self.costs)
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
             forbidden = torch.cat([self.mask.transition, *(scores[None] for scores in self.mask[1:])]).clamp_min(
@@ -179,14 +179,17 @@ class Part:
         return values[self.begin : self.end].numpy()
 
 
-def _features(sequences: Sequences) -> tuple[Any, ...]:
-    """Attributes, offsets of tokens and values if there are any; or dense features alone."""
+def _features(sequences: Sequences, features: int) -> tuple[Any, ...]:
+    """The arrays of one of the kinds of :mod:`~structsmooth.problems.linear.chain.compiled_features`."""
+    if isinstance(sequences, MixedSequences):
+        block, center, scale = map(_array, (sequences.block, sequences.center, sequences.scale))
+        return *_features(sequences.sparse, features), block, features - block.shape[1], center, scale
     if isinstance(sequences, SparseSequences):
         tensors = (sequences.attributes, sequences.token_offsets)
         return tuple(map(_array, tensors if sequences.values is None else (*tensors, sequences.values)))
     if isinstance(sequences, DenseSequences):
         return (_array(sequences.features),)
-    raise TypeError(f"sequences must be SparseSequences or DenseSequences, got {type(sequences).__name__}")
+    raise TypeError(f"sequences must be sparse, dense or mixed ones, got {type(sequences).__name__}")
 
 
 def _array(tensor: Tensor) -> Any:

@@ -1,0 +1,199 @@
+"""Pretrained encoders of transformers: networks with their tokenizers, which run no code of a folder or a hub."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from structsmooth.encoders.windows import Numbers, Window, windows
+from structsmooth.messages import stage
+
+# What an encoder is, by which it is known again: not what its folder says about it.
+_FILES = ("config.json", "*.safetensors", "pytorch_model*.bin", "tokenizer*", "vocab*", "merges*", "*.model")
+_LENGTH = 512  # where neither the network nor its tokenizer has a limit
+_ROWS = 16384  # pieces of a batch, padding included
+_BLOCK = 1 << 20
+_INSTALL = "encoders need transformers: pip install 'structsmooth[encoders]'"
+
+
+class Pieces(NamedTuple):
+    """The pieces of the words of a text: ``ids`` [pieces], and where each word begins, ``first`` [words + 1]."""
+
+    ids: Numbers
+    first: Numbers
+
+
+class PretrainedEncoder:
+    """A network with its tokenizer.
+
+    Args:
+        tokenizer: a fast one of transformers.
+        network: a model of transformers without a head, whose ``hidden_states`` are the features of pieces.
+        digest: of its files, by which it is known again.
+
+    Attributes:
+        width: number of features of a piece in one layer.
+        depth: number of layers; layer 0 has the embeddings, and layer ``depth`` the last features.
+        room: number of pieces that the network reads at once, beside those that stand around every text.
+    """
+
+    def __init__(self, tokenizer: Any, network: nn.Module, digest: str) -> None:
+        self.tokenizer, self.network, self.digest = tokenizer, network, digest
+        config: Any = network.config
+        self.width, self.depth = int(config.hidden_size), int(config.num_hidden_layers)
+        bare, framed = (_ids(tokenizer, [["a"]], add_special_tokens=framed)[0] for framed in (False, True))
+        before = next(i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
+        self._before, self._after = framed[:before], framed[before + len(bare) :]
+        self.room = _longest(tokenizer, network) - len(self._before) - len(self._after)
+        if self.room < 2:
+            raise ValueError(f"the network reads {self.room} pieces at once, which is too few")
+
+    @classmethod
+    def open(cls, place: str) -> "PretrainedEncoder":
+        """The encoder in a folder, or of a name in the hub of Hugging Face; each is read once.
+
+        Raises:
+            ImportError: transformers is not installed.
+            ValueError: no such encoder; one that would need code of its own; a tokenizer that is not a fast one.
+        """
+        return _opened(place)
+
+    def pieces(self, words: Sequence[str], numbers: NDArray[np.int32]) -> Pieces:
+        """The pieces of a text.
+
+        A word that no piece stands for, such as a control character, has the piece of unknown words, so that every word
+        has features of its own.
+
+        Args:
+            words: different words.
+            numbers: the words of the text as numbers among them.
+        """
+        unknown = next(i for i in (self.tokenizer.unk_token_id, self.tokenizer.pad_token_id, 0) if i is not None)
+        found = [ids or [unknown] for ids in _ids(self.tokenizer, [[word] for word in words], add_special_tokens=False)]
+        sizes = np.array([len(ids) for ids in found], dtype=np.int64)
+        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[numbers])])
+        return Pieces(np.array([i for number in numbers.tolist() for i in found[number]], dtype=np.int64), first)
+
+    def features(self, pieces: Pieces, seen: Sequence[Window], layers: Sequence[int]) -> Iterator[tuple[Numbers, Tensor]]:
+        """The features of words, batch by batch: their numbers, and hidden layers of their first pieces, joined.
+
+        Args:
+            pieces: of the text.
+            seen: its windows.
+            layers: numbers of layers, from 0 to ``depth``.
+        """
+        order = sorted(range(len(seen)), key=lambda i: seen[i].end - seen[i].begin)
+        while order:
+            longest = seen[order[-1]].end - seen[order[-1]].begin + len(self._before) + len(self._after)
+            batch = [seen[order.pop()] for _ in range(min(len(order), max(1, _ROWS // longest)))]
+            hidden = self._hidden([pieces.ids[w.begin : w.end] for w in batch], layers)
+            rows = [torch.from_numpy(pieces.first[w.words] - w.begin) + len(self._before) for w in batch]
+            yield (
+                np.concatenate([w.words for w in batch]),
+                torch.cat([hidden[i, places] for i, places in enumerate(rows)]),
+            )
+
+    def windows(self, pieces: Pieces, offsets: Numbers, documents: Numbers, context: int) -> list[Window]:
+        """The windows of sentences, with pieces of their neighbours in the same document on either side.
+
+        Args:
+            pieces: of all sentences.
+            offsets: sentence i has words offsets[i] to offsets[i + 1] - 1: int64 [n + 1].
+            documents: number of the document of each sentence, which does not fall: int64 [n].
+            context: number of pieces on either side.
+        """
+        bounds = pieces.first[offsets]
+        begins, ends = np.searchsorted(documents, documents, "left"), np.searchsorted(documents, documents, "right")
+        lowest = np.maximum(bounds[:-1] - context, bounds[begins])
+        highest = np.minimum(bounds[1:] + context, bounds[ends])
+        found = list[Window]()
+        for i in range(len(documents)):
+            around = range(int(lowest[i]), int(highest[i]))
+            found += windows(pieces.first, range(int(offsets[i]), int(offsets[i + 1])), around, self.room)
+        return found
+
+    @torch.no_grad()
+    def _hidden(self, texts: Sequence[Numbers], layers: Sequence[int]) -> Tensor:
+        """Hidden layers of pieces, joined: [B, T, layers · width]."""
+        rows = [torch.tensor([*self._before, *text.tolist(), *self._after]) for text in texts]
+        ids, mask = pad_sequence(rows, batch_first=True), pad_sequence([torch.ones_like(r) for r in rows], True)
+        out: Any = self.network(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        return torch.cat([out.hidden_states[layer] for layer in layers], 2)
+
+
+@cache
+def _opened(place: str) -> PretrainedEncoder:
+    try:
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError:
+        raise ImportError(_INSTALL) from None
+    folder = _folder(place)
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with stage(f"opening the encoder {place}"):
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+            network = AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{place}: not a pretrained encoder that transformers opens ({first})") from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+    if not tokenizer.is_fast:
+        raise ValueError(f"{place}: the tokenizer is no fast one, which says what pieces a word has")
+    if network.config.is_encoder_decoder:
+        network = network.get_encoder()
+    return PretrainedEncoder(tokenizer, network.eval().requires_grad_(False), _digest(folder))
+
+
+def _folder(place: str) -> Path:
+    """The folder of an encoder: ``place`` itself, or where transformers keeps what has this name."""
+    if Path(place).is_dir():
+        return Path(place)
+    from huggingface_hub import snapshot_download
+
+    try:
+        try:
+            return Path(snapshot_download(place, allow_patterns=list(_FILES), local_files_only=True))
+        except OSError:  # not there yet
+            return Path(snapshot_download(place, allow_patterns=list(_FILES)))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{place}: no such folder, and no encoder of this name is to be had ({error})") from error
+
+
+def _digest(folder: Path) -> str:
+    """A digest of the files of an encoder."""
+    total = sha256()
+    for path in sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()}):
+        total.update(path.name.encode())
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                total.update(block)
+    return total.hexdigest()
+
+
+def _ids(tokenizer: Any, texts: Sequence[list[str]], *, add_special_tokens: bool) -> list[list[int]]:
+    found: list[list[int]] = tokenizer(
+        list(texts), is_split_into_words=True, add_special_tokens=add_special_tokens, verbose=False
+    ).input_ids
+    return found
+
+
+def _longest(tokenizer: Any, network: nn.Module) -> int:
+    """Number of pieces that a network reads at once, with those around a text."""
+    limits = [int(tokenizer.model_max_length)]
+    positions: Any = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
+    if isinstance(positions, nn.Embedding):  # of which networks like RoBERTa use those behind the padding
+        limits.append(positions.num_embeddings - (0 if positions.padding_idx is None else positions.padding_idx + 1))
+    return min(found) if (found := [limit for limit in limits if limit < 1 << 20]) else _LENGTH
