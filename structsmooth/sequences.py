@@ -200,9 +200,9 @@ class DenseSequences(Sequences):
 class MixedSequences(Sequences):
     """A set of n sequences of tokens, each of which is a set of attribute ids beside a row of numbers.
 
-    For attributes of words beside features of a network. A number x counts as (x - center)·scale: the larger the scale,
-    the less its weights are regularized. Numbers stand behind the attributes: with F features in all, the last D rows of
-    the weights are theirs.
+    For attributes of words beside features of a network. A number x counts as (x - center)·scale: the larger the
+    scale, the less its weights are regularized. Numbers stand behind the attributes: with F features in all, the last D
+    rows of the weights are theirs.
 
     Args:
         sparse: the attributes, each of value 1.

@@ -232,6 +232,14 @@ class FittedTask(ABC):
         """
         raise ValueError(f"{type(self.task).__name__} has no decoder in numpy: taggers have one; try --format onnx")
 
+    def save_files(self, folder: Path) -> list[str]:
+        """Write what a model needs beside its weights and its description into its folder: names; here none."""
+        return []
+
+    def opened_in(self, folder: Path) -> "FittedTask":
+        """The fitted task of a model that was opened in a folder, with the files that are there; here itself."""
+        return self
+
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""
         return {name: plain(getattr(example, attribute)) for name, attribute in self.input_json.items()}

@@ -97,6 +97,7 @@ class TrainedModel:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be."""
         description = {"structsmooth": __version__, **self.description, "trained": self.task.to_dict()}
         save_model(path, description, {"weights": self.weights})
+        self.task.save_files(Path(path))
 
     def _examples(self, examples: str | Path | Sequence[Any], split: Split) -> Sequence[Any]:
         if isinstance(examples, (str, Path)):
@@ -135,7 +136,7 @@ def load(path: str | Path, task: type[Task] | None = None) -> TrainedModel:
         if not weights.sum().isfinite():  # which takes no memory
             raise ValueError("some weights are not finite")
     shown = {name: value for name, value in description.items() if name not in _NOT_SHOWN}
-    return TrainedModel(fitted, weights, shown)
+    return TrainedModel(fitted.opened_in(Path(path)), weights, shown)
 
 
 def describe(path: str | Path) -> dict[str, Any]:

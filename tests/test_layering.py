@@ -63,6 +63,7 @@ LAYERS = [
     {"structsmooth.models"},
     {"structsmooth.experiments"},
     {"structsmooth.text"},
+    {"structsmooth.encoders"},
     {"structsmooth.markup", "structsmooth.plots"},
     {"structsmooth.tasks"},
     {

@@ -12,17 +12,18 @@ from rich.console import Console
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, data_files, identity
+from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, data_files, identity, read_examples
 from structsmooth.cli.flags import add_flags, from_flags, known_solver, usable_device
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.experiments import Experiment, RunFolder, open_logs
 from structsmooth.history import History
-from structsmooth.messages import stage
+from structsmooth.messages import counted, stage
 from structsmooth.plots import plot_history
 from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.trained import TrainedModel
 
 # Options that may change when a run is resumed.
@@ -48,6 +49,7 @@ def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
     solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
+    _prepare_encoder(options, out)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
     if options.calibrate:
         _check_calibration(data)
@@ -83,7 +85,7 @@ def train(options: Namespace) -> int:
 
 def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
     """The solver, the folder of the run, and the settings that a run must have to go on, with the data."""
-    if options.device != "cpu" and load_task(options.task).cpu_alone:
+    if options.device != "cpu" and load_task(options.task).cpu_alone and not getattr(options, "tune", None):
         raise ValueError(f"--device: {options.task} has no module, and trains on the CPU alone; got {options.device}")
     solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
@@ -94,6 +96,27 @@ def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
     if solver.state_type.partitioned:
         settings["processes"] = processes.count()
     return solver, out, settings
+
+
+def _prepare_encoder(options: Namespace, out: Path) -> None:
+    """Tune the encoder of a task of text, if that is asked for, and keep features beside the run."""
+    if getattr(options, "encoder", None) is None:
+        return
+    options.attributes_cache = options.attributes_cache or str(out.parent / "features")
+    task, files = from_flags(load_task(options.task), options), data_files(options)
+    assert isinstance(task, Encoded)
+    if task.tune is None:
+        return
+    train, dev = (read_examples(task, files[split], split) if split in files else None for split in ("train", "dev"))
+    how = {"device": options.device, "seed": options.seed, "resume": options.resume}
+    try:
+        with stage(f"tuning the encoder, {counted(task.epochs, 'epoch')}"):
+            task, history = task.tuned(train, dev, out / "encoder", **how)
+    except KeyboardInterrupt:
+        remedy = f"--resume continues after the last complete epoch, in {options.out}"
+        raise KeyboardInterrupt(f"interrupted while the encoder was tuned; {remedy}") from None
+    Console().print(history_table(history, task.headline, f"dev {task.headline}" if dev else None))
+    options.encoder, options.layers, options.device = task.encoder, task.layers, "cpu"
 
 
 def _check_calibration(data: TrainingData) -> None:

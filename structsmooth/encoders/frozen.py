@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache as cached
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structsmooth.encoders.pretrained import PretrainedEncoder
+from structsmooth.encoders.pretrained import PretrainedEncoder, copy_files
 from structsmooth.messages import tracked
 from structsmooth.plain import PACKED
 from structsmooth.sequences import MixedSequences, SparseSequences
@@ -36,7 +37,7 @@ class FrozenFeatures:
         place: of the encoder: a folder, or a name; see :meth:`PretrainedEncoder.open`.
         digest: of its files, which must not change.
         layers: numbers of its layers.
-        context: number of pieces of neighbouring sentences, in the same document, that the network reads on either side.
+        context: number of pieces of neighbouring sentences in a document that the network reads on either side.
         center: means, float32 [D].
         deviation: standard deviations, float32 [D].
     """
@@ -92,6 +93,10 @@ class FrozenFeatures:
         """Number D of features."""
         return len(self.center)
 
+    def copy_encoder(self, folder: Path) -> None:
+        """Copy the files of the encoder into a folder, unless it is there."""
+        copy_files(self.place, folder)
+
     def beside(
         self, sparse: SparseSequences, sentences: Sequence[Sentence], scale: float, cache: str | None = None
     ) -> MixedSequences:
@@ -119,21 +124,21 @@ class FrozenFeatures:
     def _blocks(self, encoder: PretrainedEncoder, corpus: Corpus, width: int) -> Iterator[NDArray[np.float32]]:
         """The features of some sentences at a time, in order."""
         pieces = encoder.pieces([token.word for token in corpus.distinct], corpus.tokens)
-        seen = encoder.windows(pieces, corpus.offsets, _documents(corpus), self.context)
-        first = np.searchsorted([w.words[0] for w in seen], corpus.offsets)  # windows of each sentence
-        ranges = [range(i, min(i + _SENTENCES, len(corpus))) for i in range(0, len(corpus), _SENTENCES)]
-        for part in tracked(ranges, "encoding"):
-            begin, end = corpus.offsets[part.start], corpus.offsets[part.stop]
-            rows = np.empty((end - begin, width), np.float32)
-            for words, features in encoder.features(pieces, seen[first[part.start] : first[part.stop]], self.layers):
-                rows[words - begin] = features.numpy()
+        seen = encoder.windows(pieces, corpus.offsets, documents_of(corpus), self.context)
+        for begin in tracked(range(0, len(corpus), _SENTENCES), "encoding"):
+            of_part = list(chain.from_iterable(seen[begin : begin + _SENTENCES]))
+            first, last = corpus.offsets[begin], corpus.offsets[min(begin + _SENTENCES, len(corpus))]
+            rows = np.empty((last - first, width), np.float32)
+            with torch.inference_mode():
+                for words, features in encoder.features(pieces, of_part, self.layers):
+                    rows[words - first] = features.numpy()
             yield rows
 
     def _key(self, corpus: Corpus) -> str:
         """A digest of the encoder, of what is read of it, and of the words of a corpus."""
         total = sha256(f"{self.digest} {self.layers} {self.context}".encode())
         total.update("\n".join(token.word for token in corpus.distinct).encode())
-        documents = _documents(corpus) if self.context else np.empty(0)
+        documents = documents_of(corpus) if self.context else np.empty(0)
         for numbers in (corpus.tokens, corpus.offsets, documents):
             total.update(np.ascontiguousarray(numbers).tobytes())
         return total.hexdigest()[:32]
@@ -179,7 +184,7 @@ class WordsAndFrozen(AttributeEncoder):
         return self.words.names(sentences, templates) | dict(enumerate(columns, self.words.size))
 
 
-def _documents(corpus: Corpus) -> NDArray[np.int64]:
+def documents_of(corpus: Corpus) -> NDArray[np.int64]:
     """The number of the document of each sentence; each is one of its own where documents are not known."""
     return np.arange(len(corpus)) if corpus.documents is None else corpus.documents
 

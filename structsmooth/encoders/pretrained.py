@@ -1,7 +1,9 @@
 """Pretrained encoders of transformers: networks with their tokenizers, which run no code of a folder or a hub."""
 
+import shutil
 from collections.abc import Iterator, Sequence
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.encoders.windows import Numbers, Window, windows
+from structsmooth.files import keep
 from structsmooth.messages import stage
 
 # What an encoder is, by which it is known again: not what its folder says about it.
-_FILES = ("config.json", "*.safetensors", "pytorch_model*.bin", "tokenizer*", "vocab*", "merges*", "*.model")
+_FILES = ("config.json", "model*.safetensors", "pytorch_model*.bin", "tokenizer*", "vocab*", "merges*", "*.model")
 _LENGTH = 512  # where neither the network nor its tokenizer has a limit
 _ROWS = 16384  # pieces of a batch, padding included
 _BLOCK = 1 << 20
@@ -65,6 +68,18 @@ class PretrainedEncoder:
         """
         return _opened(place)
 
+    @classmethod
+    def own(cls, place: str) -> "PretrainedEncoder":
+        """A copy that may be changed; see :meth:`open`."""
+        return _opened.__wrapped__(place)
+
+    def save(self, folder: Path) -> None:
+        """Write network and tokenizer into a folder, which is made if need be."""
+        network: Any = self.network
+        with _quiet():
+            network.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+
     def pieces(self, words: Sequence[str], numbers: NDArray[np.int32]) -> Pieces:
         """The pieces of a text.
 
@@ -81,27 +96,33 @@ class PretrainedEncoder:
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[numbers])])
         return Pieces(np.array([i for number in numbers.tolist() for i in found[number]], dtype=np.int64), first)
 
-    def features(self, pieces: Pieces, seen: Sequence[Window], layers: Sequence[int]) -> Iterator[tuple[Numbers, Tensor]]:
-        """The features of words, batch by batch: their numbers, and hidden layers of their first pieces, joined.
-
-        Args:
-            pieces: of the text.
-            seen: its windows.
-            layers: numbers of layers, from 0 to ``depth``.
-        """
+    def features(
+        self, pieces: Pieces, seen: Sequence[Window], layers: Sequence[int]
+    ) -> Iterator[tuple[Numbers, Tensor]]:
+        """What :meth:`rows` gives, for windows of similar lengths at a time, the longest first."""
         order = sorted(range(len(seen)), key=lambda i: seen[i].end - seen[i].begin)
         while order:
             longest = seen[order[-1]].end - seen[order[-1]].begin + len(self._before) + len(self._after)
             batch = [seen[order.pop()] for _ in range(min(len(order), max(1, _ROWS // longest)))]
-            hidden = self._hidden([pieces.ids[w.begin : w.end] for w in batch], layers)
-            rows = [torch.from_numpy(pieces.first[w.words] - w.begin) + len(self._before) for w in batch]
-            yield (
-                np.concatenate([w.words for w in batch]),
-                torch.cat([hidden[i, places] for i, places in enumerate(rows)]),
-            )
+            yield np.concatenate([w.words for w in batch]), self.rows(pieces, batch, layers)
 
-    def windows(self, pieces: Pieces, offsets: Numbers, documents: Numbers, context: int) -> list[Window]:
-        """The windows of sentences, with pieces of their neighbours in the same document on either side.
+    def rows(self, pieces: Pieces, seen: Sequence[Window], layers: Sequence[int]) -> Tensor:
+        """The features of the words of some windows, in their order; differentiable.
+
+        Args:
+            pieces: of the text.
+            seen: windows of it.
+            layers: numbers of layers, from 0 to ``depth``.
+
+        Returns:
+            The hidden layers of the first pieces of the words, joined: [words, layers · width].
+        """
+        hidden = self._hidden([pieces.ids[w.begin : w.end] for w in seen], layers)
+        places = [torch.from_numpy(pieces.first[w.words] - w.begin) + len(self._before) for w in seen]
+        return torch.cat([hidden[i, at.to(hidden.device)] for i, at in enumerate(places)])
+
+    def windows(self, pieces: Pieces, offsets: Numbers, documents: Numbers, context: int) -> list[list[Window]]:
+        """The windows of each sentence, with pieces of their neighbours in the same document on either side.
 
         Args:
             pieces: of all sentences.
@@ -113,18 +134,15 @@ class PretrainedEncoder:
         begins, ends = np.searchsorted(documents, documents, "left"), np.searchsorted(documents, documents, "right")
         lowest = np.maximum(bounds[:-1] - context, bounds[begins])
         highest = np.minimum(bounds[1:] + context, bounds[ends])
-        found = list[Window]()
-        for i in range(len(documents)):
-            around = range(int(lowest[i]), int(highest[i]))
-            found += windows(pieces.first, range(int(offsets[i]), int(offsets[i + 1])), around, self.room)
-        return found
+        places = zip(offsets.tolist(), offsets[1:].tolist(), lowest.tolist(), highest.tolist(), strict=False)
+        return [list(windows(pieces.first, range(a, b), range(c, d), self.room)) for a, b, c, d in places]
 
-    @torch.no_grad()
     def _hidden(self, texts: Sequence[Numbers], layers: Sequence[int]) -> Tensor:
         """Hidden layers of pieces, joined: [B, T, layers · width]."""
         rows = [torch.tensor([*self._before, *text.tolist(), *self._after]) for text in texts]
-        ids, mask = pad_sequence(rows, batch_first=True), pad_sequence([torch.ones_like(r) for r in rows], True)
-        out: Any = self.network(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+        ids, mask = (pad_sequence(x, batch_first=True) for x in (rows, [torch.ones_like(row) for row in rows]))
+        device = next(self.network.parameters()).device
+        out: Any = self.network(input_ids=ids.to(device), attention_mask=mask.to(device), output_hidden_states=True)
         return torch.cat([out.hidden_states[layer] for layer in layers], 2)
 
 
@@ -132,29 +150,37 @@ class PretrainedEncoder:
 def _opened(place: str) -> PretrainedEncoder:
     try:
         from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
     except ImportError:
         raise ImportError(_INSTALL) from None
     folder = _folder(place)
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     try:
-        with stage(f"opening the encoder {place}"):
+        with stage(f"opening the encoder {place}"), _quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
             network = AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{place}: not a pretrained encoder that transformers opens ({first})") from error
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
     if not tokenizer.is_fast:
         raise ValueError(f"{place}: the tokenizer is no fast one, which says what pieces a word has")
     if network.config.is_encoder_decoder:
         network = network.get_encoder()
     return PretrainedEncoder(tokenizer, network.eval().requires_grad_(False), _digest(folder))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """In this block, transformers draws no bars and says nothing but errors."""
+    from transformers.utils import logging
+
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _folder(place: str) -> Path:
@@ -172,10 +198,23 @@ def _folder(place: str) -> Path:
         raise ValueError(f"{place}: no such folder, and no encoder of this name is to be had ({error})") from error
 
 
+def copy_files(place: str, folder: Path) -> None:
+    """Copy an encoder into a folder, which is made if need be; not onto itself."""
+    if (source := _folder(place)).resolve() == folder.resolve():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in _files(source):
+        keep(folder / path.name, partial(shutil.copyfile, path))
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
+
+
 def _digest(folder: Path) -> str:
     """A digest of the files of an encoder."""
     total = sha256()
-    for path in sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()}):
+    for path in _files(folder):
         total.update(path.name.encode())
         with path.open("rb") as file:
             while block := file.read(_BLOCK):

@@ -77,8 +77,8 @@ class SequenceTagger(TaggerProbabilities):
         gamma: γ of the kernel; ``"scale"`` for 1 / (F · variance of the features).
         degree: of polynomial kernels.
         landmarks: number of tokens that a kernel compares others to; all different ones if not given.
-        encoder: a pretrained encoder of transformers, a folder or a name: frozen features of its layers stand beside the
-            attributes of words, and the model is still linear, with a gap.
+        encoder: a pretrained encoder of transformers, a folder or a name: frozen features of its layers stand beside
+            the attributes of words, and the model is still linear, with a gap.
         layers: of the encoder, with 0 for its embeddings; the middle and the last one if not given.
         encoder_scale: factor of its standardized features; the larger it is, the less they are regularized.
         class_weight: what a wrong tag costs, by the correct tag; ``"balanced"`` for n_tokens / (n_tags · count). They

@@ -13,7 +13,7 @@ from structsmooth.history import History, Row
 from structsmooth.solvers import Progress, Solver, State
 
 # What a run that was killed may leave.
-_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts"}
+_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts", "encoder"}
 # What the checkpoint of a run has beside tensors.
 _RUN = {"settings", "state", "history"}
 # Writing checkpoints takes about one part in so many of the time.

@@ -55,7 +55,9 @@ class AttributeEncoder(ABC):
         tables = [_table(starmap(spell, found.distinct), found, self.integer) for (_, spell), found in steps]
         token_offsets = _token_offsets(tables, len(corpus.tokens))
         parts, size = _integers(tables, len(corpus.tokens)), int(token_offsets[-1])
-        attributes = _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), (size,), np.int32, parts)
+        attributes = (
+            _joined(parts, size) if cache is None else mapped(_file(tables, Path(cache)), (size,), np.int32, parts)
+        )
         return SparseSequences(*map(torch.from_numpy, (attributes, token_offsets, corpus.offsets)))
 
     @classmethod

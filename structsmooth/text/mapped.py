@@ -43,7 +43,7 @@ def _read(path: Path, shape: tuple[int, ...], dtype: type[N]) -> NDArray[N]:
     # Steps take examples in random order. Pages around them, read ahead, would drive others out if memory is short.
     if hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)
-    return np.frombuffer(pages, dtype, offset=begin).reshape(shape)
+    return np.ndarray(shape, dtype, pages, begin)
 
 
 def _pieces(shape: tuple[int, ...], dtype: type[N], parts: Iterable[NDArray[N]]) -> Iterator[bytes]:

@@ -1,12 +1,14 @@
 """What a fitted tagger is: chains over the tags of sentences, and how probable taggings and their parts are."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from structsmooth.encoders import WordsAndFrozen
 from structsmooth.sequences import Sequences
 from structsmooth.structures import LinearChain
 from structsmooth.tasks.base import LastResultCache, Predictions
@@ -18,6 +20,8 @@ from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import FORMS, Entity, TagScheme, entities, entity_tags, forms_of, gold_tag
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
+
+_ENCODER = "encoder"  # folder inside that of a model
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,20 @@ class TaggingDistribution(ProbabilisticTask):
     def dim(self) -> int:
         """Weights of attributes, of pairs of tags, and of the first and the last tag."""
         return (self.attributes.size + len(self.tags) + 2) * len(self.tags)
+
+    def save_files(self, folder: Path) -> list[str]:
+        """Copy the encoder, if the model is to have one of its own."""
+        if not isinstance(self.attributes, WordsAndFrozen) or not (self.task.embed_encoder or self.task.tune):
+            return []
+        self.attributes.frozen.copy_encoder(folder / _ENCODER)
+        return [_ENCODER]
+
+    def opened_in(self, folder: Path) -> "TaggingDistribution":
+        """The tagger with the encoder in the folder, if there is one."""
+        if not isinstance(self.attributes, WordsAndFrozen) or not (folder / _ENCODER).is_dir():
+            return self
+        frozen = replace(self.attributes.frozen, place=str(folder / _ENCODER))
+        return replace(self, attributes=replace(self.attributes, frozen=frozen))
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
         """The chains of sentences whose tags are all known and among those of the training data, and their states."""

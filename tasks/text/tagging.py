@@ -13,14 +13,14 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.costs import Cost
-from structsmooth.encoders import FrozenFeatures, WordsAndFrozen
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import Problem
 from structsmooth.settings import Interval, Positive
-from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, process_share
+from structsmooth.tasks.base import FittedTask, Predictions, Split, process_share
 from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.conll import read_corpus
@@ -95,10 +95,14 @@ class FittedTagging(TaggingDistribution):
     def problem(self, examples: Sequence[Sentence]) -> Problem:
         """Structural hinge losses of the linear chain, of partial labels if some tags are unknown."""
         corpus = Corpus.of(examples)
-        labels = labels_of(corpus, self._scheme, self.tags, self.task.unknown)
+        labels = self.states(corpus)
         sequences = self.attributes.encode(corpus, self._templates, self.task.attributes_cache)
         constrained = self.task.train_constrained
         return self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
+
+    def states(self, examples: Sequence[Sentence]) -> Tensor:
+        """The states of all words of tagged sentences, int64 [words]; -1 where they are unknown."""
+        return labels_of(Corpus.of(examples), self._scheme, self.tags, self.task.unknown)
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best tag sequences of each sentence with their scores, well-formed unless tags are plain.
@@ -208,7 +212,7 @@ class FittedTagging(TaggingDistribution):
 
 
 @dataclass(frozen=True)
-class Tagging(Task):
+class Tagging(Encoded):
     """Tagging of sentences with a linear chain over sparse attributes; subclasses choose the attributes and the cost.
 
     Args:
@@ -229,11 +233,6 @@ class Tagging(Task):
             unless tags are plain.
         unknown: what stands in the place of unknown tags in training files, such as _. Their sentences train by the
             taggings that agree with the other tags, by the solver convex-concave unless another one is given.
-        encoder: a pretrained encoder of transformers, a folder or a name: frozen features of its layers stand beside
-            attributes, and all is still linear. Its features are kept in ``attributes_cache``.
-        layers: of the encoder, counted from 1, with 0 for its embeddings; by default the middle and the last one.
-        context: number of pieces of neighbouring sentences in a document that the encoder reads on either side.
-        encoder_scale: factor of its standardized features; the larger it is, the less they are regularized.
 
     Attributes:
         cost: task loss of the structural hinge.
@@ -251,10 +250,6 @@ class Tagging(Task):
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
-    encoder: str | None = field(default=None, metadata={"metavar": "DIR"})
-    layers: list[int] | None = None
-    context: Annotated[int, Interval(0)] = 0
-    encoder_scale: Positive = 0.1
 
     files: ClassVar[str] = (
         "A line for each token, a blank line after each sentence; the word is first and the tag last, as in "
@@ -275,8 +270,6 @@ class Tagging(Task):
             raise ValueError(f"the column {self.column} has plain tags: leave out the scheme {self.scheme}")
         if self.train_constrained and self.plain:
             raise ValueError("plain tags have no scheme: leave train_constrained out")
-        if self.encoder is None and (self.layers is not None or self.context):
-            raise ValueError("layers and context are those of an encoder: give encoder")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FittedTask:
@@ -366,8 +359,5 @@ class Tagging(Task):
         else:
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             attributes = DictionaryEncoder.of_counts(counts)
-        if self.encoder is not None:
-            settings = (self.encoder, self.layers, self.context)
-            frozen = FrozenFeatures.fit(*settings, corpus, self.attributes_cache, gathered)
-            attributes = WordsAndFrozen(attributes, frozen, self.encoder_scale)
+        attributes = self.beside_encoder(attributes, corpus, self.attributes_cache, gathered)
         return FittedTagging(replace(self, scheme=scheme), attributes, sorted(found), inputs)

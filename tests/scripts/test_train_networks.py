@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import small_encoders
 import torch
 import treebanks
 from script_modules import load
@@ -14,22 +15,11 @@ from structsmooth.models import BiaffineParser
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers", "ignore:::torch")
 TAGGED = "\nSmith I-PER\nlent O\nmoney O\n\nthe O\nBank I-ORG\nof I-ORG\nOhio I-ORG\npaid O\n\nJones I-PER\nleft O\n"
-WORDS = ["smith", "lent", "money", "the", "bank", "of", "ohio", "paid", "jones", "left", "old", "dog", "cat", "child"]
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "see", "like", "##s", "."]
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("encoder")
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(PIECES), max_position_embeddings=32, **sizes)).save_pretrained(folder)
-    vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join(PIECES), encoding="utf-8")
-    BertTokenizerFast(str(vocabulary), model_max_length=32).save_pretrained(folder)
-    return str(folder)
+    return small_encoders.write(tmp_path_factory.mktemp("encoder"))
 
 
 def test_words_have_the_features_of_their_first_pieces(encoder: str) -> None:

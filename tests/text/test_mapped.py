@@ -29,8 +29,8 @@ def never() -> Iterator[NDArray[np.int32]]:
 
 def test_is_written_once(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.npy"
-    first = mapped(path, len(WHOLE), parts())
-    again = mapped(path, len(WHOLE), never())
+    first = mapped(path, (len(WHOLE),), np.int32, parts())
+    again = mapped(path, (len(WHOLE),), np.int32, never())
     assert isinstance(memoryview(again.base).obj, mmap.mmap)
     np.testing.assert_array_equal(first, WHOLE)
     np.testing.assert_array_equal(again, WHOLE)
@@ -39,7 +39,11 @@ def test_is_written_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_array(tmp_path: Path) -> None:
-    assert len(mapped(tmp_path / "a.npy", 0, iter([]))) == len(mapped(tmp_path / "a.npy", 0, never())) == 0
+    assert (
+        len(mapped(tmp_path / "a.npy", (0,), np.int32, iter([])))
+        == len(mapped(tmp_path / "a.npy", (0,), np.int32, never()))
+        == 0
+    )
 
 
 def truncate(path: Path) -> None:
@@ -67,10 +71,10 @@ def forget_array(path: Path) -> None:
 @pytest.mark.parametrize("damage", [truncate, flip, replace, forget_checksum, forget_array])
 def test_what_is_damaged_or_foreign_is_written_anew(damage: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
-    mapped(path, len(WHOLE), parts())
+    mapped(path, (len(WHOLE),), np.int32, parts())
     damage(path)
-    np.testing.assert_array_equal(mapped(path, len(WHOLE), parts()), WHOLE)
-    np.testing.assert_array_equal(mapped(path, len(WHOLE), never()), WHOLE)
+    np.testing.assert_array_equal(mapped(path, (len(WHOLE),), np.int32, parts()), WHOLE)
+    np.testing.assert_array_equal(mapped(path, (len(WHOLE),), np.int32, never()), WHOLE)
 
 
 def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -80,9 +84,9 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path) -> None:
 
     path = tmp_path / "a.npy"
     with pytest.raises(KeyboardInterrupt):
-        mapped(path, len(WHOLE), interrupted())
+        mapped(path, (len(WHOLE),), np.int32, interrupted())
     assert not list(tmp_path.iterdir())
-    np.testing.assert_array_equal(mapped(path, len(WHOLE), parts()), WHOLE)
+    np.testing.assert_array_equal(mapped(path, (len(WHOLE),), np.int32, parts()), WHOLE)
 
 
 def problem(folder: Path, task: Tagging, text: str) -> SparseChainProblem:

@@ -5,8 +5,8 @@ Features are one of the tuples
 - (attributes, token offsets): token t has attributes[token_offsets[t] : token_offsets[t + 1]], each of value 1;
 - (attributes, token offsets, values): the same with values;
 - (block,) [tokens, F]: all features of all tokens;
-- (attributes, token offsets, block, first, center, scale): attributes of value 1, and behind them the numbers of a block
-  [tokens, D] minus their center [D], times their scale [D], whose weights begin at row ``first``.
+- (attributes, token offsets, block, first, center, scale): attributes of value 1, and behind them the numbers of a
+  block [tokens, D] minus their center [D], times their scale [D], whose weights begin at row ``first``.
 
 Their kind is known when a loop is compiled, which leaves nothing to decide in it. Attributes go entry by entry. A block
 goes sentence by sentence, along its rows: its weights are turned around once, [S, D], and then the inner loops are D

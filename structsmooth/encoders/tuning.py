@@ -1,0 +1,273 @@
+"""Fine-tuning of a pretrained encoder under a chain of tags, on the devices and processes of accelerate."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from structsmooth.checkpoint import load_state, save_state
+from structsmooth.encoders.frozen import documents_of
+from structsmooth.encoders.pretrained import Pieces, PretrainedEncoder
+from structsmooth.encoders.windows import Window
+from structsmooth.history import History, Row
+from structsmooth.losses import StructuralHinge
+from structsmooth.messages import tracked
+from structsmooth.models import TaggingHead
+from structsmooth.models.chains import batches_of, best_labels
+from structsmooth.sequences import pad
+from structsmooth.structures import LinearChain
+from structsmooth.text.corpus import Corpus
+from structsmooth.text.tagger import Tags
+
+Precision = Literal["fp32", "bf16"]
+# Step sizes of the head and of the scores of pairs of tags, by that of the encoder: the fewer examples a parameter has
+# to learn from, the longer its steps. Scores of pairs would not move at the steps of the encoder.
+_HEAD, _PAIRS = 10.0, 100.0
+_WARM_UP = 0.1  # share of all steps
+_CLIP = 5.0  # norm of a gradient
+_NEAR = 16  # batches among which sentences are sorted by length
+_PART = 4096  # pieces, padding included, that are in the network at once
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How an encoder is tuned.
+
+    Args:
+        last: number of its last layers that are tuned; all of it if not given.
+        epochs: passes over the sentences.
+        batch: sentences of a step, of all processes together.
+        step_size: largest step size of the encoder.
+        precision: of the products in the network.
+        seed: of the order of sentences, and of what the network drops.
+    """
+
+    last: int | None
+    epochs: int
+    batch: int
+    step_size: float
+    precision: Precision
+    seed: int
+
+
+class Tagged(NamedTuple):
+    """Sentences as the network reads them, with the states of their words."""
+
+    pieces: Pieces
+    windows: list[list[Window]]
+    states: list[Tensor]
+
+    @classmethod
+    def of(cls, encoder: PretrainedEncoder, corpus: Corpus, states: Tensor, context: int) -> "Tagged":
+        """Sentences with the states of all words, int64 [words]."""
+        pieces = encoder.pieces([token.word for token in corpus.distinct], corpus.tokens)
+        seen = encoder.windows(pieces, corpus.offsets, documents_of(corpus), context)
+        return cls(pieces, seen, list(states.split(np.diff(corpus.offsets).tolist())))
+
+
+class Network(nn.Module):
+    """A pretrained encoder under a chain."""
+
+    def __init__(self, encoder: PretrainedEncoder, tags: int, last: int | None) -> None:
+        super().__init__()
+        self.encoder, self.body, self.head = encoder, encoder.network, TaggingHead(encoder.width, tags)
+        self.loss = StructuralHinge.crf("sum")
+        self.body.requires_grad_(last is None)
+        if isinstance(pooler := getattr(self.body, "pooler", None), nn.Module):
+            pooler.requires_grad_(False)  # of whole texts, which no word asks for: replicas wait for its gradient
+        if last is not None:
+            lists = (module for module in self.body.modules() if isinstance(module, nn.ModuleList))
+            layers = list(next(found for found in lists if len(found) == encoder.depth))
+            nn.ModuleList(layers[encoder.depth - last :]).requires_grad_(True)
+
+    def groups(self, step_size: float) -> list[dict[str, Any]]:
+        """Parameters with their step sizes."""
+        body = [parameter for parameter in self.body.parameters() if parameter.requires_grad]
+        groups = (body, list(self.head.linear.parameters()), self.head.transitions())
+        return [{"params": group, "lr": step_size * f} for group, f in zip(groups, (1, _HEAD, _PAIRS), strict=True)]
+
+    def chain(self, tagged: Tagged, numbers: Sequence[int]) -> LinearChain:
+        """The chain over the tags of some sentences."""
+        windows = [window for i in numbers for window in tagged.windows[i]]
+        rows = self.encoder.rows(tagged.pieces, windows, [self.encoder.depth])
+        lengths = torch.tensor([len(tagged.states[i]) for i in numbers], device=rows.device)
+        return self.head((pad(rows, lengths), lengths))
+
+    def forward(self, tagged: Tagged, numbers: Sequence[int]) -> Tensor:
+        """The sum of the losses of some sentences."""
+        chain = self.chain(tagged, numbers)
+        y = pad_sequence([tagged.states[i] for i in numbers], batch_first=True)
+        return self.loss(chain, y.to(chain.unary.device))
+
+    @torch.inference_mode()
+    def predicted(self, tags: Tags, tagged: Tagged) -> list[list[Any]]:
+        """The best tags of sentences, well-formed if the tags are constrained."""
+        found = list[list[Any]]()
+        for numbers in batches_of([len(states) for states in tagged.states]):
+            chain = self.chain(tagged, numbers)
+            unary, transition = (p.double().cpu() for p in (chain.unary, chain.transition))
+            if (mask := tags.mask) is not None:
+                rows = torch.arange(len(unary))
+                unary[:, 0] += mask.start
+                unary[rows, chain.lengths.cpu() - 1] += mask.stop
+                transition = transition + mask.transition
+            ranked = best_labels([LinearChain(unary, transition, chain.lengths.cpu())], 1)
+            found += [tags.named(best[0][1]) for best in ranked]
+        return found
+
+
+class Best(NamedTuple):
+    """The parameters that are best so far, with their score."""
+
+    score: float
+    parameters: dict[str, Tensor]
+
+
+def tune(
+    encoder: PretrainedEncoder,
+    tags: Tags,
+    train: Tagged,
+    settings: Tuning,
+    checkpoint: Path,
+    *,
+    device: str = "cpu",
+    resume: bool = False,
+    measure: Callable[[Network], tuple[float, dict[str, float]]] | None = None,
+) -> History:
+    """Tune an encoder in place by the likelihood of a chain: the history, with a row for each epoch.
+
+    The epoch that measures best is kept, the last one without a measure. AdamW makes the steps: they rise for a
+    tenth of them, and fall linearly to zero. The state after each epoch is saved.
+
+    Args:
+        encoder: the encoder.
+        tags: of words.
+        train: sentences to learn.
+        settings: how.
+        checkpoint: the file of the state.
+        device: where to compute.
+        resume: go on from the state in the file, if there is one.
+        measure: a score of the network, the larger the better, and metrics, after each epoch.
+
+    Raises:
+        ImportError: accelerate is not installed.
+        ValueError: a file of another run.
+    """
+    from accelerate import Accelerator
+
+    mixed = "no" if settings.precision == "fp32" else settings.precision
+    accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed)
+    torch.manual_seed(settings.seed)
+    network = Network(encoder, len(tags.names), settings.last)
+    optimizer = torch.optim.AdamW(network.groups(settings.step_size))
+    total = settings.epochs * -(-len(train.states) // settings.batch)
+    warm = max(1, round(_WARM_UP * total))
+    history, best = History(), Best(-inf, {})
+    if resume and checkpoint.exists():
+        history, best = _restored(checkpoint, network, optimizer, settings)
+    model, stepped = accelerator.prepare(network, optimizer)
+    made = len(history) * -(-len(train.states) // settings.batch)
+    for epoch in range(len(history), settings.epochs):
+        network.train()
+        loss, started = 0.0, perf_counter()
+        for numbers in tracked(_batches(train, settings, epoch), f"tuning, epoch {epoch + 1} of {settings.epochs}"):
+            share = min((made + 1) / warm, (total - made) / max(1, total - warm), 1.0)
+            for group, first in zip(optimizer.param_groups, network.groups(settings.step_size), strict=True):
+                group["lr"] = share * first["lr"]
+            loss += _gradient(accelerator, model, train, numbers)
+            accelerator.clip_grad_norm_(network.parameters(), _CLIP)
+            stepped.step()
+            stepped.zero_grad()
+            made += 1
+        seconds = perf_counter() - started + (history[-1].seconds if history else 0.0)
+        score, metrics = (float(epoch), {}) if measure is None else measure(network.eval())
+        calls, mean = (epoch + 1) * len(train.states), loss / len(train.states)
+        history.append(Row(epoch + 1, calls, seconds, mean, step_size=settings.step_size, metrics=metrics))
+        if score > best.score:
+            best = Best(score, {name: value.detach().clone() for name, value in network.state_dict().items()})
+        if accelerator.is_main_process:
+            _save(checkpoint, network, optimizer, settings, history, best)
+        accelerator.wait_for_everyone()
+    network.load_state_dict(best.parameters)
+    encoder.network.to("cpu").eval().requires_grad_(False)
+    return history
+
+
+def _batches(train: Tagged, settings: Tuning, epoch: int) -> list[list[int]]:
+    """Numbers of the sentences of each step: neighbours in length among some batches, and these in random order."""
+    generator = torch.Generator().manual_seed((settings.seed << 20) + epoch)
+    found = list[list[int]]()
+    for near in torch.randperm(len(train.states), generator=generator).split(_NEAR * settings.batch):
+        numbers = sorted(near.tolist(), key=lambda i: len(train.states[i]))
+        found += [numbers[i : i + settings.batch] for i in range(0, len(numbers), settings.batch)]
+    return [found[i] for i in torch.randperm(len(found), generator=generator).tolist()]
+
+
+def _gradient(accelerator: Any, model: nn.Module, train: Tagged, numbers: Sequence[int]) -> float:
+    """Adds the gradient of the mean loss of some sentences, of which each process has a share; returns their sum.
+
+    A share goes through the network in parts that bound its memory. Replicas add up their gradients behind the last.
+    """
+    processes, loss = accelerator.num_processes, 0.0
+    share = list(numbers[accelerator.process_index :: processes]) or list(numbers[:1])  # every process must call
+    counts = 1.0 if len(numbers) > accelerator.process_index else 0.0
+    parts = list(_parts(train, share))
+    for part in parts:
+        with nullcontext() if part is parts[-1] else accelerator.no_sync(model), accelerator.autocast():
+            value = counts * model(train, part)
+            accelerator.backward(value * processes / len(numbers))  # replicas take the mean of their gradients
+        loss += value.item()
+    total: Tensor = accelerator.reduce(torch.tensor(loss, device=accelerator.device))
+    return float(total)
+
+
+def _parts(train: Tagged, share: Sequence[int]) -> Iterator[list[int]]:
+    """Sentences of at most so many pieces, padding included, but at least one."""
+    part, longest = list[int](), 0
+    for i in share:
+        longest = max(longest, *(window.end - window.begin for window in train.windows[i]))
+        if part and longest * (len(part) + 1) > _PART:
+            yield part
+            part, longest = [], max(window.end - window.begin for window in train.windows[i])
+        part.append(i)
+    yield part
+
+
+def _save(
+    path: Path, network: Network, optimizer: torch.optim.Optimizer, settings: Tuning, history: History, best: Best
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = optimizer.state_dict()["state"]
+    tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
+    tensors |= {f"best.{name}": value for name, value in best.parameters.items()}
+    tensors |= {f"adam.{i}.{name}": value for i, values in state.items() for name, value in values.items()}
+    rows = [row.as_dict() for row in history]
+    values = {"settings": asdict(settings), "history": rows, "score": best.score}
+    save_state(path, tensors | {"random": torch.get_rng_state()}, values)
+
+
+def _restored(path: Path, network: Network, optimizer: torch.optim.Optimizer, settings: Tuning) -> tuple[History, Best]:
+    """Puts the state of a run into a network and its optimizer: its history, and the best parameters."""
+    tensors, values = load_state(path)
+    if values["settings"] != asdict(settings):
+        raise ValueError(f"{path}: of a run with other settings: choose another --out, or give --overwrite")
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}, "random": {}}
+    for name, value in tensors.items():
+        kind, _, rest = name.partition(".")
+        parts[kind][rest] = value
+    network.load_state_dict(parts["network"])
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in parts["adam"].items():
+        number, _, rest = name.partition(".")
+        state.setdefault(int(number), {})[rest] = value
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    torch.set_rng_state(parts["random"][""])
+    return History(map(Row.from_dict, values["history"])), Best(values["score"], parts["best"])

@@ -1,0 +1,170 @@
+"""Features of words of a pretrained encoder, and taggers that have them beside their attributes."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_encoders
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+import structsmooth
+from structsmooth.cli import main
+from structsmooth.encoders import FrozenFeatures, PretrainedEncoder
+from structsmooth.encoders import tuning
+from structsmooth.estimators import SequenceTagger
+from structsmooth.tasks import NER
+from structsmooth.tasks.trained import train
+from structsmooth.text.corpus import Corpus, Sentence
+
+pytestmark = pytest.mark.filterwarnings("ignore:::transformers", "ignore:::torch")
+SENTENCES = [["Smith", "lent", "money"], ["the", "dogs", "see", "Ohio", "."], ["\x01", "Jones"]]
+TAGS = [["B-PER", "O", "O"], ["O", "O", "O", "B-LOC", "O"], ["O", "B-PER"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return small_encoders.write(tmp_path_factory.mktemp("encoder"), layers=2, pieces=12)
+
+
+def corpus(sentences: list[list[str]], documents: list[int] | None = None) -> Corpus:
+    found = Corpus.of([Sentence(words, []) for words in sentences])
+    vars(found)["documents"] = None if documents is None else np.array(documents)
+    return found
+
+
+def hidden(folder: str, pieces: list[str], layer: int) -> torch.Tensor:
+    """What transformers itself gives for pieces, [CLS] and [SEP] around them: [pieces, D]."""
+    encoder = PretrainedEncoder.open(folder)
+    ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(["[CLS]", *pieces, "[SEP]"])])
+    with torch.no_grad():
+        out: Any = encoder.network(input_ids=ids, output_hidden_states=True)
+    return torch.as_tensor(out.hidden_states[layer][0, 1:-1])
+
+
+def test_words_have_the_layers_of_their_first_pieces(folder: str, tmp_path: Path) -> None:
+    features = FrozenFeatures.fit(folder, [0, 2], 0, corpus(SENTENCES), str(tmp_path))
+    block = torch.from_numpy(features.raw(corpus(SENTENCES), str(tmp_path)))
+    assert block.shape == (10, 32)
+    for layer, part in zip((0, 2), block.split(16, 1), strict=True):
+        dogs = hidden(folder, ["the", "dog", "##s", "see", "ohio", "."], layer)
+        assert_close(part[3:8], dogs[[0, 1, 3, 4, 5]], rtol=1e-4, atol=1e-5)
+        assert_close(part[8:], hidden(folder, ["[UNK]", "jones"], layer), rtol=1e-4, atol=1e-5)
+    assert_close(torch.from_numpy(features.center), block.mean(0), rtol=1e-4, atol=1e-5)
+    assert_close(torch.from_numpy(features.deviation), block.std(0, correction=0), rtol=1e-4, atol=1e-5)
+
+
+def test_texts_longer_than_the_network_reads_are_not_cut(folder: str) -> None:
+    words = ["old", "dogs", "see", "the", "cat", "of", "smith", "."] * 2  # 18 pieces; windows of 10
+    pieces = [piece for word in words for piece in (["dog", "##s"] if word == "dogs" else [word])]
+    features = FrozenFeatures.fit(folder, [2], 0, corpus([words]))
+    block = torch.from_numpy(features.raw(corpus([words])))
+    seen = [(start, hidden(folder, pieces[start : start + 10], 2)) for start in (0, 5, 8)]
+    first = [i for i, piece in enumerate(pieces) if piece != "##s"]
+    for row, place in zip(block, first, strict=True):
+        margins = [min(place - start, start + 9 - place) for start, _ in seen]
+        start, rows = seen[margins.index(max(margins))]
+        assert_close(row, rows[place - start], rtol=1e-4, atol=1e-5)
+
+
+def test_context_is_that_of_the_document(folder: str) -> None:
+    documents, texts = [0, 0, 1], [["the", "dog"], ["see", "ohio"], ["old", "cat"]]
+    features = FrozenFeatures.fit(folder, [2], 1, corpus(texts, documents))
+    block = torch.from_numpy(features.raw(corpus(texts, documents)))
+    rows = (hidden(folder, pieces, 2) for pieces in (["the", "dog", "see"], ["dog", "see", "ohio"], ["old", "cat"]))
+    first, second, third = rows
+    assert_close(block, torch.cat([first[:2], second[1:], third]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_task_and_an_estimator_learn_the_same_and_open_each_others_folders(folder: str, tmp_path: Path) -> None:
+    examples = [Sentence(words, [], tags) for words, tags in zip(SENTENCES, TAGS, strict=True)]
+    task = NER(words_only=True, bits=0, encoder=folder, encoder_scale=0.5)
+    model = train(task, examples, passes=8, lam="1/n")
+    tagger = SequenceTagger(lam="1/n", encoder=folder, encoder_scale=0.5, constraints="BIO").fit(SENTENCES, TAGS)
+    new = [["Jones", "paid"], ["the", "child", "left", "Ohio"]]
+    model.save(tmp_path / "model")
+    tagger.save(tmp_path / "tagger")
+    opened = structsmooth.load(tmp_path / "model")
+    assert_close(opened.alternatives(new, 2)[0][0][0], model.alternatives(new, 2)[0][0][0])
+    assert opened.predict(new) == model.predict(new) == SequenceTagger.load(tmp_path / "model").predict(new)
+    assert tagger.predict(new) == structsmooth.load(tmp_path / "tagger").predict(new)
+    assert tagger.gap_ <= 0.01 * tagger.objective_
+
+
+def test_an_encoder_that_has_changed_is_refused(folder: str, tmp_path: Path) -> None:
+    examples = [Sentence(words, [], tags) for words, tags in zip(SENTENCES, TAGS, strict=True)]
+    train(NER(words_only=True, encoder=folder, bits=8), examples, passes=1).save(tmp_path)
+    described = json.loads((tmp_path / "model.json").read_text(encoding="utf-8"))
+    described.pop("checksum")
+    frozen = described["trained"]["attributes"]["frozen"]
+    frozen["digest"] = "0" * 64
+    (tmp_path / "model.json").write_text(json.dumps(described), encoding="utf-8")
+    with pytest.raises(ValueError, match="has changed"):
+        structsmooth.load(tmp_path).predict([["Ohio"]])
+
+
+def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
+    examples = [Sentence(["a"], [], ["O"])]
+    with pytest.raises(ValueError, match="not a pretrained encoder"):
+        NER(encoder=str(tmp_path)).fit(examples)
+    with pytest.raises(ValueError, match="give encoder"):
+        NER(layers=[2])
+
+
+def columns(path: Path) -> str:
+    sentences = [list(zip(words, tags, strict=True)) for words, tags in zip(SENTENCES, TAGS, strict=True)] * 4
+    path.write_text("\n".join("".join(f"{w} {t}\n" for w, t in rows) for rows in sentences), encoding="utf-8")
+    return str(path)
+
+
+def test_tuned_encoders_resume_and_move_with_their_models(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_file = columns(tmp_path / "train.txt")
+    options = [
+        "train",
+        "ner",
+        "--train",
+        train_file,
+        "--dev",
+        train_file,
+        "--words-only",
+        "--bits",
+        "8",
+        "--passes",
+        "3",
+    ]
+    options += [
+        "--encoder",
+        folder,
+        "--tune",
+        "all",
+        "--epochs",
+        "3",
+        "--batch",
+        "4",
+        "--encoder-step",
+        "0.01",
+        "--quiet",
+    ]
+    assert main([*options, "--out", str(tmp_path / "whole")]) == 0
+    save, saved = tuning._save, list[int]()
+
+    def killed(*arguments: Any) -> None:
+        save(*arguments)
+        saved.append(1)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "_save", killed)
+    assert main([*options, "--out", str(tmp_path / "killed")]) == 130
+    assert main([*options, "--out", str(tmp_path / "killed"), "--resume"]) == 0
+    whole, again = (load_file(tmp_path / name / "encoder" / "model.safetensors") for name in ("whole", "killed"))
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    before = structsmooth.load(tmp_path / "whole").predict(SENTENCES)
+    shutil.move(tmp_path / "whole", tmp_path / "moved")
+    assert structsmooth.load(tmp_path / "moved").predict(SENTENCES) == before == TAGS
