@@ -118,7 +118,7 @@ def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
     whole = Case("n", problem.n, options.K, lambda: problem)
     cases = [replace(whole, value=n, problem=partial(problem.subset, torch.arange(n))) for n in prefixes]
     cases += [replace(whole, size="K", value=k, k=k) for k in options.sweep_K]
-    sequences = problem.sequences
+    sequences = problem.sparse
     tokens, nonzeros = len(problem.labels), len(sequences.attributes)
     return (
         f"{options.file}, n = {problem.n}, T = {tokens / problem.n:.1f} on average, S = {problem.states}, "

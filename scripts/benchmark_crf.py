@@ -115,7 +115,7 @@ def _likelihood(task: NER, path: str) -> SparseChainProblem:
 
 def _encoded(problem: SparseChainProblem) -> Iterator[tuple[list[list[str]], list[str]]]:
     """Attributes of the tokens of each sentence, and its tags, as text."""
-    sequences, names = problem.sequences, [str(i) for i in range(problem.features)]
+    sequences, names = problem.sparse, [str(i) for i in range(problem.features)]
     attributes = sequences.attributes.tolist()
     tokens = [[names[i] for i in attributes[begin:end]] for begin, end in pairwise(sequences.token_offsets.tolist())]
     tags = [str(label) for label in problem.labels.tolist()]

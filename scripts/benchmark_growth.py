@@ -79,7 +79,7 @@ def measure(name: str, path: str, solver: str, cache: str | None = None) -> Poin
         times.append(time.process_time())
 
     optimizer.solve(problem, lam=parse_lam(task.lam, problem.n), passes=_PASSES, callbacks=(note,))
-    trained, nonzeros = memory(), len(problem.sequences.attributes)
+    trained, nonzeros = memory(), len(problem.sparse.attributes)
     return {
         "n": problem.n,
         "nonzeros": nonzeros,

@@ -80,7 +80,7 @@ def main(options: Namespace) -> None:
     reached = until(lambda row: row.passes >= max(options.at) and row.gap is not None and row.gap <= options.gap)
     with processes.joined():
         shard, reading = shard_problem(options)
-        problem, data = partitioned(shard), shard.sequences
+        problem, data = partitioned(shard), shard.sparse
         lam = parse_lam(options.lam, problem.n)
         rows = []
         for label, solver in parse_solvers(options.solvers).items():

@@ -107,7 +107,9 @@ def _prepare_encoder(options: Namespace, out: Path) -> None:
     assert isinstance(task, Encoded)
     if task.tune is None:
         return
-    train, dev = (read_examples(task, files[split], split) if split in files else None for split in ("train", "dev"))
+    train, dev = read_examples(task, files["train"], "train"), None
+    if "dev" in files:
+        dev = read_examples(task, files["dev"], "dev")
     how = {"device": options.device, "seed": options.seed, "resume": options.resume}
     try:
         with stage(f"tuning the encoder, {counted(task.epochs, 'epoch')}"):
@@ -115,7 +117,7 @@ def _prepare_encoder(options: Namespace, out: Path) -> None:
     except KeyboardInterrupt:
         remedy = f"--resume continues after the last complete epoch, in {options.out}"
         raise KeyboardInterrupt(f"interrupted while the encoder was tuned; {remedy}") from None
-    Console().print(history_table(history, task.headline, f"dev {task.headline}" if dev else None))
+    Console().print(history_table(history, task.headline, f"dev {task.headline}"))
     options.encoder, options.layers, options.device = task.encoder, task.layers, "cpu"
 
 

@@ -170,8 +170,9 @@ def _opened(place: str) -> PretrainedEncoder:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """In this block, transformers draws no bars and says nothing but errors."""
-    from transformers.utils import logging
+    from transformers import utils
 
+    logging: Any = utils.logging
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -177,7 +177,7 @@ class SequenceTagger(TaggerProbabilities):
             token_costs = None if token_costs is None else [token_costs[i] for i in part]
             weights = None if weights is None else weights[torch.from_numpy(part)]
         kernel = self.kernel and KernelSettings(self.kernel, self.gamma, self.degree, self.landmarks, self._seed())
-        network = self.encoder and EncoderSettings(self.encoder, self.layers, self.encoder_scale)
+        network = None if self.encoder is None else EncoderSettings(self.encoder, self.layers, self.encoder_scale)
         self.features_, sequences = fit_features(sentences, self.template, kernel, network)
         labels = self.tags_.states(tags)
         data = (self.loss, sequences.lengths, labels, self.features_.size)

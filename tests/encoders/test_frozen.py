@@ -14,8 +14,7 @@ from torch.testing import assert_close
 
 import structsmooth
 from structsmooth.cli import main
-from structsmooth.encoders import FrozenFeatures, PretrainedEncoder
-from structsmooth.encoders import tuning
+from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, tuning
 from structsmooth.estimators import SequenceTagger
 from structsmooth.tasks import NER
 from structsmooth.tasks.trained import train

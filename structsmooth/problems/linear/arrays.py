@@ -1,6 +1,6 @@
 """Tensors that compiled passes take."""
 
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -11,7 +11,7 @@ D = TypeVar("D")
 
 def on_host(data: D) -> D:
     """A dataclass with its tensors, and those of dataclasses in it, on the CPU, where compiled passes read them."""
-    values: dict[str, Any] = {name: value for name, value in vars(data).items() if name in data.__dataclass_fields__}
+    values: dict[str, Any] = {f.name: getattr(data, f.name) for f in fields(data)}  # type: ignore[arg-type]
     found = {n: v.cpu() if isinstance(v, Tensor) else on_host(v) if is_dataclass(v) else v for n, v in values.items()}
     moved = {name: value for name, value in found.items() if value is not values[name]}
     return replace(data, **moved) if moved else data  # type: ignore[type-var]

@@ -46,6 +46,11 @@ class SparseChainProblem(ChainProblem):
 
     sequences: SparseSequences | MixedSequences
 
+    @property
+    def sparse(self) -> SparseSequences:
+        """The attributes of all tokens, without what stands beside them."""
+        return self.sequences.sparse if isinstance(self.sequences, MixedSequences) else self.sequences
+
     def compact(self, support: Tensor | None = None) -> ChainProblem:
         """The problem with compact vectors if it has many weights, no bounds, and no other processes to agree with."""
         if self.dim < sparse_vectors.MANY or not self._packs:

@@ -1,0 +1,139 @@
+"""A pretrained encoder under a chain of tags: words, frozen features, both, and fine-tuning with and without a solved head.
+
+Every method trains on the first sentences of the training file. Words, frozen features and both are one linear problem
+each, solved by the task's default. Fine-tuning ends with the network as it was trained (tuned) and, from the same run,
+with words beside its last layer in a head that is solved (head). Seconds are CPU seconds of training on one thread, and
+encoding those of computing the features of the training sentences once, or of fine-tuning in the last row.
+"""
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from scripts.harness import command, mean_and_spread, option
+from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
+from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
+from structsmooth.experiments import Experiment
+from structsmooth.solvers import SOLVERS
+from structsmooth.tasks import NER
+from structsmooth.text.corpus import Corpus
+from structsmooth.text.encoders import DictionaryEncoder
+
+
+class Answer(NamedTuple):
+    """F1 in percent, CPU seconds of encoding and of training, and the relative gap, if there is one."""
+
+    f1: float
+    encoding: float
+    training: float
+    gap: float | None = None
+
+
+def linear(task: NER, fitted: Any, train: Corpus, test: Corpus, encoding: float = 0.0) -> Answer:
+    """The default solver of the task, on its linear problem."""
+    problem = fitted.problem(train)
+    started = time.process_time()
+    result = Experiment(SOLVERS[task.solver](), task.lam, task.passes, 0).run(problem)
+    seconds = time.process_time() - started
+    outputs = [ranked[0][1] for ranked in fitted.predict(result.weights, test)]
+    gap = None if result.row.gap is None else result.row.gap / result.row.objective
+    return Answer(100 * fitted.measure(test, outputs)[0]["f1"], encoding, seconds, gap)
+
+
+def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -> Iterator[tuple[str, Answer]]:
+    """Words, frozen features, and both."""
+    fitted: Any = task.fit(train)
+    yield "words", linear(task, fitted, train, test)
+    PretrainedEncoder.open(options.encoder)
+    started = time.process_time()
+    frozen = FrozenFeatures.fit(options.encoder, options.layers or None, options.context, train)
+    seconds = time.process_time() - started
+    for name, attributes in (("frozen", DictionaryEncoder([])), ("both", fitted.attributes)):
+        beside = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, options.scale))
+        yield name, linear(task, beside, train, test, seconds)
+
+
+def tuned_answers(
+    task: NER, options: Namespace, train: Corpus, test: Corpus, seed: int, folder: Path
+) -> Iterator[tuple[str, Answer]]:
+    """A tuned encoder as it was trained, and with words in a head that is solved."""
+    fitted: Any = task.fit(train)
+    encoder = PretrainedEncoder.own(options.encoder)
+    tagged, held_out = (
+        Tagged.of(encoder, data, fitted.states(data), options.context) for data in (train, test)
+    )
+    found: list[float] = []
+
+    def measure(network: Network) -> tuple[float, dict[str, float]]:
+        """The last epoch counts, whatever its score."""
+        if len(found) + 1 == options.epochs:
+            paused = time.process_time()
+            found.append(100 * fitted.measure(test, network.predicted(fitted._tagger.tags, held_out))[0]["f1"])
+            pauses.append(time.process_time() - paused)
+        else:
+            found.append(0.0)
+        return float(len(found)), {}
+
+    pauses: list[float] = []
+    settings = Tuning(None, options.epochs, options.batch, options.step, "fp32", seed)
+    started = time.process_time()
+    tune(encoder, fitted._tagger.tags, tagged, settings, folder / "tuning.safetensors", measure=measure)
+    seconds = time.process_time() - started - sum(pauses)
+    yield "tuned", Answer(found[-1], 0.0, seconds)
+    encoder.save(folder / str(seed))
+    frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
+    beside = replace(fitted, attributes=WordsAndFrozen(fitted.attributes, frozen, options.scale))
+    yield "head", linear(task, beside, train, test, seconds)
+
+
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """One for each number of sentences and method."""
+    task = NER(words_only=True)
+    everything, test = task.read(options.train), task.read(options.test, "test")
+    assert isinstance(everything, Corpus)
+    assert isinstance(test, Corpus)
+    test = test.part(range(min(options.measured, len(test))))
+    for count in options.sentences:
+        train = everything.part(range(min(count, len(everything))))
+        answers: dict[str, list[Answer]] = {}
+        for name, answer in linear_answers(task, options, train, test):
+            answers[name] = [answer]
+        for seed in range(options.seeds):
+            with TemporaryDirectory() as folder:
+                for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
+                    answers.setdefault(name, []).append(answer)
+        for name, several in answers.items():
+            f1 = mean_and_spread([a.f1 for a in several], 1)
+            times = [f"{mean(values):.0f}" for values in zip(*((a.encoding, a.training) for a in several), strict=True)]
+            gap = "" if several[0].gap is None else f"{max(a.gap or 0 for a in several):.1%}"
+            yield [f"{len(train):,}", name, f1, *times, gap]
+
+
+@command(
+    option("--encoder", None, "a model and tokenizer of transformers", required=True, metavar="DIR"),
+    option("--train", NER.default_files()["train"], "columns", metavar="FILE"),
+    option("--test", NER.default_files()["test"], "columns", metavar="FILE"),
+    option("--sentences", [300, 1000], "first sentences to train on", least=1),
+    option("--measured", 1 << 30, "first sentences of the test file to measure on", least=1),
+    option("--layers", None, "of frozen features (default: the middle and the last one)", nargs="+", type=int),
+    option("--scale", 0.1, "factor of standardized features", least=0, above=True),
+    option("--context", 0, "pieces of neighbouring sentences on either side", least=0),
+    option("--seeds", 0, "runs of fine-tuning, with seeds from 0", least=0),
+    option("--epochs", 2, "passes of fine-tuning", least=1),
+    option("--batch", 16, "sentences of a step", least=1),
+    option("--step", 2e-4, "largest step size of the encoder", least=0, above=True),
+    table=("sentences", "method", "F1", "encoding, s", "training, s", "gap"),
+    text_columns=2,
+)
+def main(options: Namespace) -> Iterator[list[str]]:
+    """Print the table."""
+    return rows(options)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
