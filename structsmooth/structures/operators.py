@@ -13,6 +13,7 @@ from torch import Tensor, library
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.checks import exports_plain_torch
+from structsmooth.structures.derivatives import gradients_of, slope
 from structsmooth.structures.transforms import in_transform, with_transforms
 
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
@@ -86,9 +87,21 @@ def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[...
     return checked
 
 
+class _ReadOnce:
+    """The context of a gradient, which gives what it saved once: checkpoints and hooks refuse to unpack it again."""
+
+    def __init__(self, ctx: Any) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._ctx, name)
+        setattr(self, name, value)
+        return value
+
+
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
     def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        found = backward(ctx, *gradients)
+        found = backward(_ReadOnce(ctx), *gradients)
         return *found, *[None] * (count - len(found))
 
     return padded
@@ -268,23 +281,6 @@ def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: in
     return backward
 
 
-def slope(function: Callable[..., Tensor], directions: Sequence[Tensor | None]) -> Callable[..., Tensor]:
-    """The derivative of a function of tensors in directions, without those that are missing or empty."""
-
-    def along(*inputs: Tensor) -> Tensor:
-        pairs = zip(gradients_of(function, inputs), directions, strict=True)
-        slopes = [(g * d).sum() for g, d in pairs if d is not None and d.numel()]
-        return torch.stack([inputs[0].new_zeros(()), *slopes]).sum()
-
-    return along
-
-
-def gradients_of(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The derivatives of a function of tensors by each of them."""
-    gradients: tuple[Tensor, ...] = torch.func.grad(function, tuple(range(len(inputs))))(*inputs)
-    return gradients
-
-
 def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward:
     """The gradient of an operator that computes max-marginals, by the same in plain torch.
 
@@ -309,8 +305,7 @@ def max_marginals_gradient(
         values = max_marginals(*potentials)
         return torch.where(values > -torch.inf, values * weights, 0.0).sum()
 
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, tuple(range(len(potentials))))(*potentials)
-    return gradients
+    return gradients_of(weighted, potentials)
 
 
 def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *potentials: Tensor) -> Tensor:

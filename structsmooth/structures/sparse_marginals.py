@@ -9,6 +9,7 @@ from torch import Tensor
 from structsmooth.settings import check_choice, check_number
 from structsmooth.structures.active_set import ActiveSets, affine_optimum, inner_products, nonzeros, weighted_sum
 from structsmooth.structures.checks import MU, refuse_transforms, require_count
+from structsmooth.structures.derivatives import apart_from_hooks
 
 RegularizedParts = Literal["all", "first"]
 _ROUNDING = 64 * torch.finfo(torch.float64).eps
@@ -232,7 +233,7 @@ def _oracle(space: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not space.is_fractional:
         largest, y = space.max()
         return largest, y, _flat(space.parts(y)).double()
-    with torch.enable_grad():
+    with torch.enable_grad(), apart_from_hooks():
         leaves = [scores.detach().requires_grad_() for scores in space.potentials]
         largest, y = space.replace(*leaves).max()
         statistics = torch.autograd.grad(largest.sum(), leaves, materialize_grads=True)
