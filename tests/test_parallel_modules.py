@@ -4,8 +4,10 @@ torch looks for tensors in the output of a module. What it overlooks it would no
 parameter itself it would count twice, or free before the output is used.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -219,3 +221,76 @@ def test_names_of_leaves() -> None:
     pairs, _ = pytree.tree_flatten_with_path({"chain": LinearChain(torch.zeros(1, 2, 3), torch.zeros(3, 3))})
     names = {pytree.keystr(path) for path, _ in pairs}
     assert names == {"['chain'].unary", "['chain'].transition", "['chain'].lengths"}
+
+
+class Trained(nn.Module):
+    """A loss over a layer, as wrappers of whole training loops take it."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return loss(self.layer(x))
+
+
+def step(folder: str, wrapper: str) -> None:
+    """One of the two processes: the weights after a step of each layer, by accelerate or by Lightning."""
+    for name, layer in layers().items():
+        module = Trained(layer)
+        (by_accelerate if wrapper == "accelerate" else by_lightning)(module)
+        torch.save(module.state_dict(), Path(folder) / f"{name} {os.environ['RANK']}.pt")
+
+
+def by_accelerate(module: nn.Module) -> None:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    wrapped, optimizer = accelerator.prepare(module, torch.optim.SGD(module.parameters(), 0.5))
+    accelerator.backward(wrapped(inputs(accelerator.process_index)))
+    optimizer.step()
+
+
+def by_lightning(module: nn.Module) -> None:
+    from lightning import LightningModule, Trainer
+    from lightning.fabric.plugins.environments import TorchElasticEnvironment
+
+    class Loop(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def training_step(self, batch: Any, _index: int) -> Tensor:
+            value: Tensor = self.module(inputs(self.global_rank))
+            return value
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.5)
+
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp_find_unused_parameters_true",
+        max_steps=1,
+        plugins=[TorchElasticEnvironment()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+    )
+    trainer.fit(Loop(), torch.utils.data.DataLoader(torch.zeros(2, 1)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wrapper", ["accelerate", "lightning"])
+def test_training_loops_of_others_make_the_step_of_one_process(wrapper: str, tmp_path: Path) -> None:
+    pytest.importorskip(wrapper)
+    code = f"import test_parallel_modules\ntest_parallel_modules.step({str(tmp_path)!r}, {wrapper!r})"
+    ends = ended(started(code, TORCHELASTIC_RUN_ID="test", GROUP_RANK="0"))
+    assert [status for status, _, _ in ends] == [0, 0], ends
+    for name, layer in layers().items():
+        module = Trained(layer)
+        optimizer = torch.optim.SGD(module.parameters(), 0.5)
+        torch.stack([module(inputs(r)) for r in range(2)]).mean().backward()
+        optimizer.step()
+        for rank in range(2):
+            assert_close(torch.load(tmp_path / f"{name} {rank}.pt", weights_only=True), dict(module.state_dict()))

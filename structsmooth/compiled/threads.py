@@ -55,10 +55,7 @@ def of_passes() -> int:
 
 
 def on_own_thread(function: Callable[..., R]) -> Callable[..., R]:
-    """A function without gradient that runs on another thread, where no modes, hooks or transforms of the caller are.
-
-    So it may differentiate, inside of an operator too. It must not call another one.
-    """
+    """A function that may differentiate inside of an operator: modes, hooks and transforms of the caller are away."""
 
     @wraps(function)
     def call(*arguments: Any) -> R:

@@ -317,10 +317,7 @@ def no_class_penalties(structure: Structure, what: str) -> NotImplementedError:
 
 
 def _without_parameters(scores: Tensor) -> Tensor:
-    """Scores, copied if they lie where a parameter does: a structure leaves the module, whose wrappers free parameters.
-
-    ``fully_shard`` frees them after the module, and ``DistributedDataParallel`` counts those that come out of it twice.
-    """
+    """Scores, copied if they lie where a parameter does: wrappers free it after its module, or count it twice."""
     whole = scores if torch.compiler.is_compiling() or scores._base is None else scores._base
     return scores.clone() if isinstance(whole, Parameter) else scores
 

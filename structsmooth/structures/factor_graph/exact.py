@@ -39,7 +39,7 @@ class Group(NamedTuple):
 
 
 def hessian_product(
-    marginals: Callable[..., tuple[Tensor, Tensor]], potentials: tuple[Tensor, Tensor], weights: Sequence[Tensor | None]
+    marginals: Callable[..., Sequence[Tensor]], potentials: Sequence[Tensor], weights: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
     """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros."""
 

@@ -17,7 +17,6 @@ from torch.nn.functional import pad
 from structsmooth.compiled.threads import on_own_thread
 from structsmooth.structures import operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.derivatives import gradients_of
 from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, hessian_product, sizes_of
 from structsmooth.structures.factor_graph.layout import Expanded, score
 from structsmooth.structures.operators import (
@@ -95,14 +94,9 @@ def _hessian_product(exact: Exact, unary: Tensor, pairwise: Tensor, *weights: Te
 
 def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     *graph, grad_node, grad_edge = ctx.saved_tensors
-    exact = _exact(graph, *ctx.constants)
-
-    def weighted(*tensors: Tensor) -> Tensor:
-        pairs = zip(grads, _hessian_product(exact, *tensors), strict=True)
-        return torch.stack([(grad * moved).sum() for grad, moved in pairs]).sum()
-
-    node, edge, *of_weights = gradients_of(weighted, (*graph[:2], grad_node, grad_edge))
-    return node, edge, None, None, None, *of_weights
+    product = partial(_hessian_product, _exact(graph, *ctx.constants))
+    gradients = hessian_product(product, (*graph[:2], grad_node, grad_edge), grads)
+    return *gradients[:2], None, None, None, *gradients[2:]
 
 
 @operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward)

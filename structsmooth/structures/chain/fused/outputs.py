@@ -98,8 +98,8 @@ def plain_parts(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of the weighted scores, which are linear."""
     zeros = (weights.new_zeros(len(y), y.shape[2], states), weights.new_zeros(transition_shape))
-    (parts,) = pullbacks(lambda *scores: reference.scores(*scores, lengths, y), [weights], zeros)
-    return parts[0], parts[1]
+    node, edge = pullbacks(lambda unary, pairs: reference.scores(unary, pairs, lengths, y), [weights], zeros)[0]
+    return node, edge
 
 
 @operator("chain_fused_weighted_parts", _like_parts, parts_backward("chain_fused_scores"))
