@@ -137,7 +137,7 @@ def test_wrong_arguments_are_named() -> None:
 @pytest.mark.parametrize("model", [weather(), points("diag"), points("full")], ids=["weather", "diag", "full"])
 def test_parameters_may_be_lists(model: CategoricalHMM | GaussianHMM) -> None:
     expected, states = model.sample(5, random_state=0)
-    for name in model._first_set.values():
+    for name in model._attributes.values():
         setattr(model, name, getattr(model, name).tolist())
     found, found_states = model.sample(5, random_state=0)
     np.testing.assert_array_equal(found_states, states)

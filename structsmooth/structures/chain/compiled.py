@@ -567,7 +567,7 @@ def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
 
 @entry_point
 def batch_filtered(unary, transition, lengths, out, begin, end):
-    """Marginals of each position without the scores behind it, of examples ``begin`` to ``end``, into zeros [B, T, S]."""
+    """Marginals without the scores behind each position, of examples ``begin`` to ``end``, into zeros [B, T, S]."""
     _, steps, states = unary.shape
     alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
     exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
