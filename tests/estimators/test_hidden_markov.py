@@ -271,7 +271,7 @@ def test_impossible_sequences_are_refused_by_their_numbers() -> None:
         model.predict_next,
         lambda *data: model.decode(*data, algorithm="map"),
     ):
-        with pytest.raises(ValueError, match="gives sequence 1 probability 0: no state emits its row 2 after"):
+        with pytest.raises(ValueError, match="gives sequence 1 probability 0: no state can have its row 2 after"):
             ask(X, lengths)
     with pytest.warns(RuntimeWarning, match="sequence 1 probability 0"):
         assert model.score(X, lengths) == -np.inf

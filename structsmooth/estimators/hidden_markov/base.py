@@ -29,15 +29,13 @@ H = TypeVar("H", bound="HiddenMarkovEstimator")
 
 @dataclass
 class ConvergenceMonitor:
-    """What ``fit`` reports: log-likelihoods before each step, and whether the last gain was below ``tol``.
+    """What ``fit`` reports: the log-likelihood before each step.
 
     Args:
         tol: the least gain for which to go on.
         n_iter: limit on steps.
         verbose: whether to print each step to standard error.
-
-    Attributes:
-        history: log-likelihoods.
+        history: the log-likelihoods.
     """
 
     tol: float
@@ -172,8 +170,10 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         total = 0.0
         for first, structure in self._structures(X, lengths):
             values = structure.logsumexp()
-            if message := _impossible(first, structure, values):
-                warnings.warn(message, RuntimeWarning, stacklevel=2)
+            try:
+                _require_possible(first, structure, values)
+            except ValueError as error:
+                warnings.warn(str(error), RuntimeWarning, stacklevel=2)
             total += float(values.sum())
         return total
 
@@ -294,8 +294,7 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         for t, uniform in enumerate(random.uniform(size=n_samples)):
             row = after[states[t - 1]] if t else first
             states[t] = np.searchsorted(row, uniform * row[-1], side="right")
-            if not t and currstate is not None:
-                states[0] = currstate
+            states[0] = states[0] if currstate is None else currstate
         generator = torch.Generator().manual_seed(int(random.randint(2**31)))
         return model.emissions.sample(torch.from_numpy(states), generator).numpy().reshape(n_samples, -1), states
 
@@ -303,9 +302,9 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
     def _checked(self, X: ArrayLike, fitting: bool = False) -> NDArray[Any]:
         """Observations [n, F] as an array."""
 
-    @abstractmethod
     def _observed(self, x: NDArray[Any]) -> Tensor:
         """Observations as a tensor for emissions."""
+        return as_tensor(x)
 
     @abstractmethod
     def _start_emissions(self, x: NDArray[Any], random: np.random.RandomState, wanted: Container[str]) -> None:
@@ -377,25 +376,11 @@ def _require_one_of(values: tuple[str, str], **setting: str) -> None:
             raise ValueError(f'{name} must be "{values[0]}" or "{values[1]}", got {value!r}')
 
 
-def _impossible(first: int, structure: HiddenMarkov, values: Tensor) -> str:
-    """What is wrong with the first sequence of a batch whose log-probability is minus infinity, or nothing.
-
-    Args:
-        first: the number of the first sequence of the batch among all.
-        structure: of the batch.
-        values: log-probabilities [B].
-    """
-    wrong = first_examples(values == -torch.inf)
-    if not wrong:
-        return ""
-    row = int((structure.filtered_marginals()[wrong[0]].sum(1) == 0).int().argmax())
-    return (
-        f"X must be possible, and the model gives sequence {first + wrong[0]} probability 0: no state emits its row "
-        f"{row} after the rows before. Mark that row as missing, or give it a probability above 0"
-    )
-
-
 def _require_possible(first: int, structure: HiddenMarkov, values: Tensor) -> None:
-    """Raise ``ValueError`` if a log-probability [B] is minus infinity, as :func:`_impossible` says."""
-    if message := _impossible(first, structure, values):
-        raise ValueError(message)
+    """Raise ``ValueError`` if a log-probability [B] is minus infinity, in a batch whose first sequence has a number."""
+    if wrong := first_examples(values == -torch.inf):
+        row = int((structure.filtered_marginals()[wrong[0]].sum(1) == 0).int().argmax())
+        raise ValueError(
+            f"X must be possible, and the model gives sequence {first + wrong[0]} probability 0: no state can have its "
+            f"row {row} after the rows before. Mark that row as missing, or give it a probability above 0"
+        )

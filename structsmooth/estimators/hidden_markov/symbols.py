@@ -27,23 +27,12 @@ class CategoricalHMM(HiddenMarkovEstimator):
     Args:
         n_components: number S of states.
         n_features: number V of symbols; one more than the largest in ``fit`` if not given.
-        algorithm: as for :class:`GaussianHMM`.
-        training: as for :class:`GaussianHMM`.
-        n_iter: limit on steps.
-        tol: the least gain in log-likelihood for which to go on.
-        verbose: as for :class:`GaussianHMM`.
         params: which parameters ``fit`` estimates: ``s`` start, ``t`` transitions, ``e`` emissions.
         init_params: which of them ``fit`` sets first; emissions are random then.
-        implementation: as for :class:`GaussianHMM`.
-        random_state: of first parameters and samples.
+        others: as for :class:`GaussianHMM`.
 
     Attributes:
-        startprob_: [S].
-        transmat_: [S, S].
         emissionprob_: [S, V].
-        monitor_: as for :class:`GaussianHMM`.
-        history_: the log-likelihood before each step.
-        n_iter_: number of steps.
 
     Raises:
         ValueError: wrong shapes, lengths, symbols or settings.

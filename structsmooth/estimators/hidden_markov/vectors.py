@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from structsmooth.estimators.hidden_markov.base import HiddenMarkovEstimator, Place, log_rates, probabilities, unchanged
-from structsmooth.estimators.matrices import as_tensor
 from structsmooth.models import HMM, GaussianEmissions, GaussianMixtureEmissions, PoissonEmissions
 from structsmooth.models.emissions import Emissions
 
@@ -31,9 +30,6 @@ class HiddenMarkovVectors(HiddenMarkovEstimator):
                 f"X must have {np.shape(getattr(self, name))[-1]} columns, as {name} has, got {x.shape[1]}"
             )
         return x
-
-    def _observed(self, x: NDArray[Any]) -> Tensor:
-        return as_tensor(x)
 
     def _centres(self, x: NDArray[Any], random: np.random.RandomState) -> KMeans:
         """Clusters of rows without NaN, one for each state."""
@@ -72,13 +68,10 @@ class HiddenMarkovGaussians(HiddenMarkovVectors):
     def _scale(self, x: NDArray[Any], total: NDArray[np.float64]) -> NDArray[np.float64]:
         """The variance of each column about the nearest first means; about its mean, ``total``, if that is none."""
         known, means = x[~np.isnan(x).any(1)], np.reshape(self.means_, (-1, x.shape[1]))
-        if not len(known):
-            return np.where(total > 0, total, 1.0)
-        away = known - means[pairwise_distances_argmin(known, means)]
-        rounding = (1e-13 * np.abs(known).max(0)) ** 2
-        scale = np.minimum((away**2).mean(0), total)
-        scale = np.where(scale > rounding, scale, total)
-        return np.where(scale > rounding, scale, 1.0)
+        rounding, within = (1e-13 * np.nanmax(np.abs(x), 0)) ** 2, total
+        if len(known):
+            within = np.minimum(((known - means[pairwise_distances_argmin(known, means)]) ** 2).mean(0), total)
+        return np.select([within > rounding, total > rounding], [within, total], 1.0)
 
     def _places(self, model: HMM) -> dict[str, Place]:
         emissions: Any = model.emissions
@@ -194,26 +187,15 @@ class GMMHMM(HiddenMarkovGaussians):
         n_mix: number K of normal distributions in each.
         min_covar: as for :class:`GaussianHMM`.
         covariance_type: ``"diag"`` or ``"full"``.
-        algorithm: as for :class:`GaussianHMM`.
-        training: as for :class:`GaussianHMM`.
-        n_iter: limit on steps.
-        tol: the least gain in log-likelihood for which to go on.
-        verbose: as for :class:`GaussianHMM`.
         params: which parameters ``fit`` estimates: ``s`` start, ``t`` transitions, ``m`` means, ``c`` covariances and
             ``w`` weights.
         init_params: which of them ``fit`` sets first, means by k-means within k-means.
-        implementation: as for :class:`GaussianHMM`.
-        random_state: of first parameters and samples.
+        others: as for :class:`GaussianHMM`.
 
     Attributes:
-        startprob_: [S].
-        transmat_: [S, S].
         weights_: [S, K].
         means_: [S, K, F].
         covars_: [S, K, F], or [S, K, F, F].
-        monitor_: as for :class:`GaussianHMM`.
-        history_: the log-likelihood before each step.
-        n_iter_: number of steps.
 
     Raises:
         ValueError: wrong shapes, lengths or settings.
@@ -263,23 +245,12 @@ class PoissonHMM(HiddenMarkovVectors):
 
     Args:
         n_components: number S of states.
-        algorithm: as for :class:`GaussianHMM`.
-        training: as for :class:`GaussianHMM`.
-        n_iter: limit on steps.
-        tol: the least gain in log-likelihood for which to go on.
-        verbose: as for :class:`GaussianHMM`.
         params: which parameters ``fit`` estimates: ``s`` start, ``t`` transitions, ``l`` rates.
         init_params: which of them ``fit`` sets first, rates by k-means.
-        implementation: as for :class:`GaussianHMM`.
-        random_state: of first parameters and samples.
+        others: as for :class:`GaussianHMM`.
 
     Attributes:
-        startprob_: [S].
-        transmat_: [S, S].
         lambdas_: rates [S, F].
-        monitor_: as for :class:`GaussianHMM`.
-        history_: the log-likelihood before each step.
-        n_iter_: number of steps.
 
     Raises:
         ValueError: wrong shapes, lengths or settings, or numbers that are no counts.
