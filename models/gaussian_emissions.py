@@ -234,7 +234,8 @@ class GaussianMixtureEmissions(GaussianEmissions):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores [B, T, S] of vectors [B, T, F]."""
-        return logsumexp(self._joint(x), 3)
+        scores: Tensor = logsumexp(self._joint(x), 3)
+        return scores
 
     def _joint(self, x: Tensor) -> Tensor:
         """Scores [B, T, S, K] of vectors together with their components."""

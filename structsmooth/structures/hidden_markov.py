@@ -70,7 +70,7 @@ class HiddenMarkov(LinearChain):
 
         They are zero from where on no state is possible, and at padding.
         """
-        oracles = operators if self._compiled else reference
+        oracles = operators if checks.is_compiled(self.backend, self.unary.device) else reference
         filtered: Tensor = oracles.filtered(*self._arguments())
         return filtered if self._order is None else spread_nodes(filtered, self._order, self.mask)
 
