@@ -234,12 +234,12 @@ class GaussianMixtureEmissions(GaussianEmissions):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores [B, T, S] of vectors [B, T, F]."""
-        scores: Tensor = logsumexp(self._joint(x), 3)
-        return scores
+        return logsumexp(self._joint(x), 3)
 
     def _joint(self, x: Tensor) -> Tensor:
         """Scores [B, T, S, K] of vectors together with their components."""
-        return super().forward(x).unflatten(2, self.logits.shape) + self.logits.log_softmax(1)
+        scores: Tensor = super().forward(x).unflatten(2, self.logits.shape)
+        return scores + self.logits.log_softmax(1)
 
     def sums(self, x: Tensor, weights: Tensor) -> Sums:
         """Those of normal distributions, and expected numbers [S, K] of components."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from structsmooth.models.emissions import Emissions, set_shares
+from structsmooth.models.emissions import Emissions, Sums, set_shares
 from structsmooth.scores import ScoreModule
 from structsmooth.structures import HiddenMarkov, checks
 
@@ -75,7 +75,8 @@ class HMM(ScoreModule):
         """
         if not batches:
             raise ValueError("batches must not be empty")
-        value, known, totals = 0.0, 0, None
+        value, known = 0.0, 0
+        totals: tuple[Tensor, Tensor, Sums] | None = None
         for x, lengths in batches:
             with torch.no_grad():
                 inputs = self.start.log_softmax(0), self.transition.log_softmax(1), self.emissions(x)
@@ -87,11 +88,11 @@ class HMM(ScoreModule):
                     checks.require_feasible(structure, best)
                 counts = torch.autograd.grad(best.sum(), (start, transition, scores))
             with torch.no_grad():
-                found = *counts[:2], self.emissions.sums(x, counts[2])
+                first, pairs, sums = counts[0], counts[1], self.emissions.sums(x, counts[2])
                 if totals is not None:
-                    start, transition, sums = totals
-                    found = start + found[0], transition + found[1], self.emissions.merge(sums, found[2])
-                totals = found
+                    first, pairs = totals[0] + first, totals[1] + pairs
+                    sums = self.emissions.merge(totals[2], sums)
+                totals = first, pairs, sums
             value, known = value + float(best.detach().sum()), known + len(lengths)
         assert totals is not None
         set_shares(self.start, totals[0])

@@ -77,7 +77,8 @@ class HiddenMarkovGaussians(HiddenMarkovVectors):
         emissions: Any = model.emissions
 
         def inward(_: str, covariances: Tensor) -> Tensor:
-            return emissions.scales(covariances)
+            scales: Tensor = emissions.scales(covariances)
+            return scales
 
         return super()._places(model) | {
             "m": Place(emissions.means, unchanged, Tensor.clone),
