@@ -31,6 +31,7 @@ class HMM(ScoreModule):
         probabilistic functions of Markov chains"; Juang and Rabiner (1990), on training by best paths.
 
     Example:
+        >>> from structsmooth.models import CategoricalEmissions
         >>> symbols = torch.tensor([[0, 0, 0, 1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, -1, 0, 1, 1]])
         >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
         <torch...>
