@@ -566,6 +566,23 @@ def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
 
 
 @entry_point
+def batch_filtered(unary, transition, lengths, out, begin, end):
+    """Marginals without the scores behind each position, of examples ``begin`` to ``end``, into zeros [B, T, S]."""
+    _, steps, states = unary.shape
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    for b in range(begin, end):
+        edges = of_example(transition, b)
+        if b == begin or transition.shape[0] > 1:
+            exponentiate(edges, shift, exponential)
+        log_partition(unary[b], edges, exponential, shift, lengths[b], alpha, scaled, total)
+        for t in range(lengths[b]):
+            mass = scaled[t].sum()
+            for s in range(states):
+                out[b, t, s] = scaled[t, s] / mass if mass > 0.0 else 0.0
+
+
+@entry_point
 def batch_max_marginals(unary, transition, lengths, out, begin, end):
     """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, T, S], zero before."""
     ahead = np.empty(unary.shape[1:])
