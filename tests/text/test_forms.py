@@ -261,7 +261,7 @@ FORMS = {
     "strings in quotation marks, as": '"Ada met Bo",PER\n"she left",\n',
     "ARFF": "% title\n@relation words\n@attribute a real\n",
     "the standoff annotation of brat": "T1\tPER 0 3\tAda\nT2\tPER 8 10\tBo\n",
-    "the TSV of WebAnno": "#FORMAT=WebAnno TSV 3.3\n\n1-1\t0-3\tAda\t_\n",
+    "the TSV of WebAnno, older than version 3": "#FORMAT=WebAnno TSV 2\n\n1-1\t0-3\tAda\t_\n",
     "a treebank in brackets": "( (S (NP-SBJ (NNP Ada)) (VP (VBD left))))\n",
     "words and tags with commas": "Ada/B-PER met/O Bo/B-PER\nshe/O left/O\n",
     "whole sentences between tabs": "Ada sings\tB-PER O\nBo left Rome\tB-PER O B-LOC\n",
