@@ -243,9 +243,9 @@ class Sample:
             return None if column is None else int(column)
         if str(column) not in self.header:
             names = (
-                f"those of the header, {', '.join(self.header)}" if self.header else "its number: there is no header"
+                f"one of the header, {', '.join(self.header)}" if self.header else "its number: there is no header"
             )
-            raise ValueError(f"{self.name}: no column {column!r}: give one of {names}")
+            raise ValueError(f"{self.name}: no column {column!r}: give {names}")
         return 1 + self.header.index(str(column))
 
     def _has_other_tags(self, word: int, tag: int) -> bool:
@@ -291,6 +291,9 @@ class Sample:
     def _with_tags_inside(self, roles: Roles, is_tag: Callable[[str], bool]) -> Roles:
         """The column of tags where others stand behind it, such as the names of annotators; the roles without one."""
         found = [c for c in range(self.count) if self._share(c, is_tag) > 0.95]
+        if len(found) > 1 and self.header:
+            names = ", ".join(self.header[c] for c in found)
+            raise ValueError(f"{self.name}: several columns have tags: choose one by --tag-column, of {names}")
         if len(found) != 1:
             return roles
         return self._with_comments(replace(roles, tag=found[0], word=roles.word + (roles.word == found[0])))
