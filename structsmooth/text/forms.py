@@ -242,9 +242,7 @@ class Sample:
         if column is None or not re.search(r"\D", str(column)):
             return None if column is None else int(column)
         if str(column) not in self.header:
-            names = (
-                f"one of the header, {', '.join(self.header)}" if self.header else "its number: there is no header"
-            )
+            names = f"one of the header, {', '.join(self.header)}" if self.header else "its number: there is no header"
             raise ValueError(f"{self.name}: no column {column!r}: give {names}")
         return 1 + self.header.index(str(column))
 
