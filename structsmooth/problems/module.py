@@ -52,6 +52,25 @@ class Dataset(Protocol):
     def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
 
 
+def stacked(examples: list[Any]) -> Any:
+    """Examples of equal sizes as a batch, as torch's ``default_collate`` puts them together.
+
+    Raises:
+        ValueError: examples of different sizes.
+    """
+    try:
+        return default_collate(examples)
+    except RuntimeError as error:
+        if "equal size" not in str(error):
+            raise
+        raise ValueError(
+            "examples have different sizes, which torch does not stack: give collate=, a function of the list of "
+            "pairs, such as lambda pairs: ((pad_sequence([x for x, _ in pairs], batch_first=True), "
+            "torch.tensor([len(x) for x, _ in pairs])), pad_sequence([y for _, y in pairs], batch_first=True)) for a "
+            "module that takes (x, lengths), as LinearScore does"
+        ) from error
+
+
 class ModuleProblem(Problem):
     """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
 
@@ -70,7 +89,8 @@ class ModuleProblem(Problem):
             or (x, PartialLabels(y, allowed)) in all examples, where some labels are unknown.
         cost: task loss; ``None`` for no margin. Not used where examples bring their own.
         batch_size: examples per stochastic step; a twentieth of all, at most 16, if not given.
-        collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
+        collate: puts a list of pairs together into a batch (x, y); torch's default if not given, which takes pairs of
+            equal sizes.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
         chunk_size: examples per batch in passes over all, if steps do not have more; few where inputs are large.
 
@@ -94,7 +114,7 @@ class ModuleProblem(Problem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int | None = None,
-        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = stacked,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         chunk_size: int = 32,
     ) -> None:
