@@ -53,11 +53,7 @@ class Dataset(Protocol):
 
 
 def stacked(examples: list[Any]) -> Any:
-    """Examples of equal sizes as a batch, as torch's ``default_collate`` puts them together.
-
-    Raises:
-        ValueError: examples of different sizes.
-    """
+    """What torch's ``default_collate`` gives; ``ValueError`` with what to do if the examples differ in size."""
     try:
         return default_collate(examples)
     except RuntimeError as error:
@@ -89,8 +85,7 @@ class ModuleProblem(Problem):
             or (x, PartialLabels(y, allowed)) in all examples, where some labels are unknown.
         cost: task loss; ``None`` for no margin. Not used where examples bring their own.
         batch_size: examples per stochastic step; a twentieth of all, at most 16, if not given.
-        collate: puts a list of pairs together into a batch (x, y); torch's default if not given, which takes pairs of
-            equal sizes.
+        collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: of the objective; see :class:`~structsmooth.problems.Problem`.
         chunk_size: examples per batch in passes over all, if steps do not have more; few where inputs are large.
 

@@ -225,17 +225,9 @@ class Sample:
             found = self._tags_first_or_last(first, tagged, is_tag, no_tag)
             if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
                 roles = replace(roles, word=found[0], tag=found[1], bare=found[1] in tags_alone)
-        numbers = self._numbers if first else 0
-        return self._with_comments(
-            replace(
-                roles, numbers=numbers, ranges=self._ranges, header=self.header, tabbed=self.tabbed, ends=self._ends
-            )
-        )
-
-    @property
-    def _ends(self) -> bool:
-        """Whether the last column tells the last words of sentences, as in HIPE."""
-        return self.tabbed and any(ends_sentence(row) for row in self._even)
+        numbers, ends = self._numbers if first else 0, self.tabbed and any(map(ends_sentence, self._even))
+        roles = replace(roles, numbers=numbers, ranges=self._ranges, header=self.header, tabbed=self.tabbed, ends=ends)
+        return self._with_comments(roles)
 
     def _number_of(self, column: str | int | None) -> int | None:
         """The number of a column, which may be given by its name in the header."""

@@ -92,9 +92,9 @@ def _document_of(value: Any, names: Sequence[str], annotated: bool, annotator: s
         tags = _tags(_first(value, _TAGS), tokens, names) if annotated else None
         return replace(Document.of_tags(tokens, tags), allowed=allowed)
     if (task := text_of_task(value, annotated, annotator)) is not None:
-        if annotated and task.regions is None:
-            return None
-        return Document(task.text, None if task.regions is None else _spans(task.regions, task.text))
+        text, regions = task
+        spans = None if regions is None else _spans(regions, text)
+        return None if annotated and spans is None else Document(text, spans)
     if not isinstance(text, str):
         raise ValueError(f"{_KNOWN}; got the keys {', '.join(map(str, value)) or 'of nothing'}")
     offsets = tuple((token["start"], token["end"]) for token in tokens) if isinstance(tokens, list) else None

@@ -71,8 +71,7 @@ class LinearModuleProblem(LinearProblem):
         dataset: pairs (x, y); or (x, (y, costs)) with part costs for each example.
         cost: task loss; ``None`` for no margin.
         batch_size: examples per stochastic step of primal solvers.
-        collate: puts a list of pairs together into a batch (x, y); torch's default if not given, which takes pairs of
-            equal sizes.
+        collate: puts a list of pairs together into a batch (x, y); torch's default if not given.
         smoother: smoother of the objective; see :class:`~structsmooth.problems.Problem`.
         bounds: lower and upper bounds of the weights, [dim] each; where potentials must have a sign, such as the
             pairwise ones of a :class:`~structsmooth.structures.BinaryGraph`.

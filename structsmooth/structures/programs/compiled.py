@@ -17,8 +17,7 @@ def by_head(head, left, right, index, nodes, scores):
     rows = np.zeros(nodes + 1, np.int32)
     for e in range(head.shape[0]):
         rows[head[e] + 1] += 1
-    for v in range(nodes):
-        rows[v + 1] += rows[v]
+    rows[:] = np.cumsum(rows)
     sorted_left, sorted_right, sorted_index = np.empty_like(left), np.empty_like(right), np.empty_like(index)
     place = rows.copy()
     for e in range(head.shape[0]):

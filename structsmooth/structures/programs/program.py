@@ -235,11 +235,7 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
 
 
 def narrowed(column: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    """Numbers of nodes or scores in half the memory.
-
-    Raises:
-        ValueError: one that int32 cannot have.
-    """
+    """Numbers of nodes or scores as int32; ``ValueError`` if one is too large for it."""
     if column.size and max(-int(column.min()), int(column.max())) > _LARGEST:
         raise ValueError(f"a program has at most {_LARGEST} nodes, edges and scores")
     return column.astype(np.int32, copy=False)

@@ -273,7 +273,8 @@ def test_metrics_by_hand():
 
 
 def test_colours_of_classes_differ_and_stand_in_the_legend(tmp_path):
-    assert len(np.unique(colours := results.palette(21), axis=0)) == 21
+    colours = results.palette(21)
+    assert len(np.unique(colours, axis=0)) == 21
     image, found = np.zeros((40, 30, 3), np.uint8), np.full((40, 30), 4, np.uint8)
     found[:20] = 2
     results.save_overlay(tmp_path / "drawn.png", Scene("a", image, None, ()), found, [str(i) for i in range(21)])
