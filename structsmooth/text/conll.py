@@ -23,11 +23,10 @@ from structsmooth.text.texts import Kind, TextCorpus
 from structsmooth.text.universal import Treebank, Universal, universal_columns
 from structsmooth.text.webanno import webanno_documents
 
-HIDDEN = (
+_HIDDEN = (
     "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
 )
-MOST_HIDDEN = 2
-"""Words of a sentence that may all be underscores."""
+_MOST_HIDDEN = 2  # words of a sentence that may all be underscores
 _LAST = COMMENT - 1  # and below: tokens with which sentences end, counted down
 
 Reader = Callable[[Iterable[str], str], Corpus]
@@ -207,20 +206,26 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
     documents = np.cumsum(numbers == DOCUMENT)[present][offsets[:-1]]
     layout = parsed.layout
     corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(layout), layout.between)
-    _expect_words(corpus, name)
+    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
+    expect_words(np.add.reduceat(hidden, offsets[:-1], dtype=np.int64), np.diff(offsets), name)
     return corpus
 
 
-def _expect_words(corpus: Corpus, name: str) -> None:
-    """Refuse sentences of underscores, which stand for words that may not be published."""
-    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
-    counts = np.add.reduceat(hidden, corpus.offsets[:-1], dtype=np.int64)
-    all_hidden = counts.sum() == corpus.offsets[-1]  # even of sentences of few words
-    whole = np.flatnonzero(
-        (counts == np.diff(corpus.offsets)) & ((counts > MOST_HIDDEN) | (all_hidden and len(corpus) > 1))
-    )
+def expect_words(hidden: NDArray[np.int64], sizes: NDArray[np.int64], name: str) -> None:
+    """Refuse sentences of underscores, which stand for words that may not be published.
+
+    Args:
+        hidden: how many words of each sentence are underscores.
+        sizes: how many words each has.
+        name: of the file.
+
+    Raises:
+        ValueError: a sentence, or all of several, have no others.
+    """
+    everywhere = len(sizes) > 1 and bool((hidden == sizes).all())
+    whole = np.flatnonzero((hidden == sizes) & (everywhere | (hidden > _MOST_HIDDEN)))
     if len(whole):
-        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(corpus)}: {HIDDEN}")
+        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(sizes)}: {_HIDDEN}")
 
 
 def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:

@@ -93,8 +93,9 @@ def _document_of(value: Any, names: Sequence[str], annotated: bool, annotator: s
         return replace(Document.of_tags(tokens, tags), allowed=allowed)
     if (task := text_of_task(value, annotated, annotator)) is not None:
         text, regions = task
-        spans = None if regions is None else _spans(regions, text)
-        return None if annotated and spans is None else Document(text, spans)
+        if regions is None:
+            return None if annotated else Document(text, None)
+        return Document(text, _spans(regions, text))
     if not isinstance(text, str):
         raise ValueError(f"{_KNOWN}; got the keys {', '.join(map(str, value)) or 'of nothing'}")
     offsets = tuple((token["start"], token["end"]) for token in tokens) if isinstance(tokens, list) else None
