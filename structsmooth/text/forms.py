@@ -168,10 +168,7 @@ class Sample:
         return len(starts) == len(cells) and _counts_up(starts, self._begins)
 
     def texts(self, reading: Reading) -> Kind | None:
-        """The form of a file of annotated texts: JSON, of which each line is a value or all are one, or WebAnno's.
-
-        None of other files, or where columns are chosen.
-        """
+        """The form of a file of annotated texts: JSON, of which each line is a value or all are one, or WebAnno's."""
         if reading.word_column is None and self.text.startswith("#FORMAT=WebAnno TSV 3"):
             return "webanno" if reading.tag_column is None or reading.feature else None
         if reading.chosen:
@@ -231,7 +228,7 @@ class Sample:
 
     def _number_of(self, column: str | int | None) -> int | None:
         """The number of a column, which may be given by its name in the header."""
-        if column is None or not re.search(r"\D", str(column)):
+        if not re.search(r"\D", str(column or 0)):
             return None if column is None else int(column)
         if str(column) not in self.header:
             names = f"one of the header, {', '.join(self.header)}" if self.header else "its number: there is no header"

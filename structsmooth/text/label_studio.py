@@ -64,9 +64,9 @@ def _names(annotation: Mapping[str, Any]) -> list[str]:
 
 def _text(texts: Mapping[str, str], regions: Sequence[Mapping[str, Any]]) -> str:
     """The text to which regions point, by what they cover, or by its name."""
-    names = [*dict.fromkeys(region.get("to_name") for region in regions)]
+    names = [*dict.fromkeys(str(region.get("to_name")) for region in regions)]
     if len(names) > 1:
-        raise ValueError(f"regions point to several texts, {', '.join(map(str, names))}: make a task for each of them")
+        raise ValueError(f"regions point to several texts, {', '.join(names)}: make a task for each of them")
     fitting = {key: text for key, text in texts.items() if all(_covers(text, r["value"]) for r in regions)} or texts
     keys = [key for key in (*names, "text", *fitting) if key in fitting]
     if not keys:
