@@ -10,10 +10,9 @@ from typing import Literal
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.text.brat import annotation_lines, brat_documents, brat_texts, read_brat
-from structsmooth.text.conll import read_corpus
+from structsmooth.text.conll import documents_of, read_corpus
 from structsmooth.text.documents import Document
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
-from structsmooth.text.json_forms import json_documents
 from structsmooth.text.lines import begun, blocks, decoded_lines, read_text
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import TextSentence
@@ -42,8 +41,8 @@ def read_documents(path: str, reading: Reading = AS_FOUND, column: str | None = 
     if texts := brat_texts(path):
         return list(read_brat(texts, reading.encoding))
     begin, whole = begun(blocks(path, reading.encoding))
-    if not reading.chosen and Sample(path, begin).json is not None:
-        return list(json_documents(decoded_lines(whole, path), path, reading.tag_names))
+    if (kind := Sample(path, begin).texts(reading)) is not None:
+        return list(documents_of(kind, decoded_lines(whole, path), path, reading))
     return [Document.of_tags(sentence.words, sentence.tags) for sentence in read_corpus(path, reading=reading)]
 
 

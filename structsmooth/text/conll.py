@@ -21,12 +21,13 @@ from structsmooth.text.lines import Source, begun, blocks, decoded_lines, source
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import Kind, TextCorpus
 from structsmooth.text.universal import Treebank, Universal, universal_columns
+from structsmooth.text.webanno import webanno_documents
 
-HIDDEN = (
+_HIDDEN = (
     "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
 )
-MOST_HIDDEN = 2
-"""Words of a sentence that may all be underscores."""
+_MOST_HIDDEN = 2  # words of a sentence that may all be underscores
+_LAST = COMMENT - 1  # and below: tokens with which sentences end, counted down
 
 Reader = Callable[[Iterable[str], str], Corpus]
 """What gives the corpus of all lines of a file and its name."""
@@ -76,8 +77,8 @@ def read_corpus(
         if column is not None:
             return Universal(column, unknown)
         sample = Sample(name, begin)
-        if not reading.chosen and sample.json is not None:
-            return texts_of(sample.json, Splitter(), reading, tagged, share)
+        if (kind := sample.texts(reading)) is not None:
+            return texts_of(kind, Splitter(), reading, tagged, share)
         if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
@@ -109,12 +110,25 @@ def texts_of(
     """What reads the texts of a file of some kind; arguments are those of :func:`read_corpus`."""
 
     def read(lines: Iterable[str], name: str) -> TextCorpus:
-        documents: Iterable[Document] = (Document(line, None) for line in lines if not is_blank(line))
-        if kind != "text":
-            documents = json_documents(lines, name, reading.tag_names, annotated)
+        documents = documents_of(kind, lines, name, reading, annotated)
         return TextCorpus.of_texts(documents, kind, splitter.words, name, share)
 
     return read
+
+
+def documents_of(
+    kind: Kind, lines: Iterable[str], name: str, reading: Reading = AS_FOUND, annotated: bool = True
+) -> Iterable[Document]:
+    """The texts of the lines of a file of some kind, with their annotations if these are wanted.
+
+    Raises:
+        ValueError: what the readers of these kinds refuse, with the name of the file and its line.
+    """
+    if kind == "text":
+        return (Document(line, None) for line in lines if not is_blank(line))
+    if kind == "webanno":
+        return webanno_documents(lines, name, reading.feature, annotated)
+    return json_documents(lines, name, reading.tag_names, annotated, reading.annotator)
 
 
 def read_laid_out(
@@ -149,7 +163,10 @@ def read_laid_out(
 
 
 class _ParsedLines(dict[bytes, int]):
-    """The number of the token of each line, which is parsed when it is first seen; below 0 for lines without one."""
+    """The number of the token of each line, which is parsed when it is first seen; below 0 for lines without one.
+
+    From ``_LAST`` downwards, it is that of a token with which a sentence ends.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -158,7 +175,7 @@ class _ParsedLines(dict[bytes, int]):
     def __missing__(self, line: bytes) -> int:
         found = self.layout.parse(line.decode())
         number = self.distinct.setdefault(found, len(self.distinct)) if isinstance(found, Token) else found
-        self[line] = number
+        self[line] = number = _LAST - number if number >= 0 and self.layout.ends(line.decode()) else number
         return number
 
 
@@ -181,24 +198,34 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
             f"{name}:{before + int(inside[0]) + 2}: this line in a sentence begins with #, but has not the columns and "
             "tags of other rows; comments stand before sentences"
         )
-    numbers = numbers[numbers != SKIPPED]
+    last, numbers = numbers <= _LAST, np.where(numbers <= _LAST, _LAST - numbers, numbers)
+    last, numbers = last[numbers != SKIPPED], numbers[numbers != SKIPPED]
     present = numbers >= 0
-    ends = np.cumsum(present)[~present]  # tokens before each separator
+    ends = np.cumsum(present)[~present | last]  # tokens before each separator, or up to the last of a sentence
     offsets = np.unique(np.concatenate([ends, [0, np.count_nonzero(present)]]))
     documents = np.cumsum(numbers == DOCUMENT)[present][offsets[:-1]]
     layout = parsed.layout
     corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(layout), layout.between)
-    _expect_words(corpus, name)
+    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
+    expect_words(np.add.reduceat(hidden, offsets[:-1], dtype=np.int64), np.diff(offsets), name)
     return corpus
 
 
-def _expect_words(corpus: Corpus, name: str) -> None:
-    """Refuse sentences of underscores, which stand for words that may not be published."""
-    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
-    counts = np.add.reduceat(hidden, corpus.offsets[:-1], dtype=np.int64)
-    whole = np.flatnonzero((counts == np.diff(corpus.offsets)) & (counts > MOST_HIDDEN))
+def expect_words(hidden: NDArray[np.int64], sizes: NDArray[np.int64], name: str) -> None:
+    """Refuse sentences of underscores, which stand for words that may not be published.
+
+    Args:
+        hidden: how many words of each sentence are underscores.
+        sizes: how many words each has.
+        name: of the file.
+
+    Raises:
+        ValueError: a sentence, or all of several, have no others.
+    """
+    everywhere = len(sizes) > 1 and bool((hidden == sizes).all())
+    whole = np.flatnonzero((hidden == sizes) & (everywhere | (hidden > _MOST_HIDDEN)))
     if len(whole):
-        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(corpus)}: {HIDDEN}")
+        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(sizes)}: {_HIDDEN}")
 
 
 def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:

@@ -86,8 +86,8 @@ class Inputs:
             sample = Sample(name, begin)
             if not reading.chosen and sample.universal:
                 return Universal(keeps_lines=True)
-            if not reading.chosen and sample.json is not None:
-                return self._texts(name, sample.json, splitter)
+            if (kind := sample.texts(reading)) is not None:
+                return self._texts(name, kind, splitter)
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))

@@ -23,6 +23,8 @@ LARGEST_VALUE = 24 << 20  # bytes of a value of JSON, which takes many times as 
 _LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
 _LEAST_LINE = 32  # bytes of memory that reading a line takes, however short it is
 _RETURNS = re.compile(rb"\r+\n|\r")
+_MARKS = re.compile(rb"^\xef\xbb\xbf", re.M)
+_SURROGATES = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")  # a character of CESU-8, in halves
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Source = str | PathLike[str] | TextIO
@@ -79,7 +81,8 @@ def opened(source: Source, decoded: bool = True) -> Iterator[BufferedReader | gz
 def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
     """The lines of a text in UTF-8, some at a time, each with a newline as its end.
 
-    Lines end in a newline, a carriage return or both. Byte order marks are left out, and tell UTF-16.
+    Lines end in a newline, a carriage return or both. Byte order marks are left out, also where files were joined, and
+    tell UTF-16. Characters that CESU-8 has in two halves, as Java and some databases write them, become UTF-8.
 
     Raises:
         ValueError: the text is too large, or a line too long, or there are too many; a damaged archive; an encoding
@@ -101,7 +104,7 @@ def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
                 ended = _RETURNS.sub(b"\n", ended) if b"\r" in ended else ended
                 whole, end, last = ended.rpartition(b"\n")
                 if end:
-                    yield b"".join([*rest, whole, end])
+                    yield _mended(b"".join([*rest, whole, end]))
                     number += whole.count(b"\n") + 1
                     rest = []
                 rest.append(last)
@@ -117,8 +120,18 @@ def blocks(source: Source, encoding: str | None = None) -> Iterator[bytes]:
         raise ValueError(f"{name}: {error}; give the encoding of the file, as in --encoding latin-1") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{name}: damaged gzip archive: {error}") from error
-    if remaining := b"".join([*rest, returns.replace(b"\r", b"\n")]):
+    if remaining := _mended(b"".join([*rest, returns.replace(b"\r", b"\n")])):
         yield remaining if remaining.endswith(b"\n") else remaining + b"\n"
+
+
+def _mended(lines: bytes) -> bytes:
+    """Lines without marks at their beginnings, and with halves of characters put together."""
+    lines = _MARKS.sub(b"", lines) if b"\xef\xbb\xbf" in lines else lines
+    return _SURROGATES.sub(_whole, lines) if b"\xed" in lines else lines
+
+
+def _whole(halves: re.Match[bytes]) -> bytes:
+    return halves[0].decode(errors="surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16").encode()
 
 
 def begun(whole: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -16,7 +16,7 @@ from structsmooth.text.documents import Document, Span
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.universal import sentence_lines
 
-Kind = Literal["text", "json lines", "json list", "brat"]
+Kind = Literal["text", "json lines", "json list", "brat", "webanno"]
 """The forms of files of texts."""
 
 FORMS: Mapping[Kind, str] = {
@@ -24,6 +24,7 @@ FORMS: Mapping[Kind, str] = {
     "json lines": "lines of JSON, texts with spans",
     "json list": "JSON, a list of texts with spans",
     "brat": "texts with annotations of brat",
+    "webanno": "the TSV of WebAnno, words with entities",
 }
 """Their names in messages."""
 

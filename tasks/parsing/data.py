@@ -8,7 +8,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 
 from structsmooth.tasks.base import known
-from structsmooth.text.conll import HIDDEN, MOST_HIDDEN
+from structsmooth.text.conll import expect_words
 from structsmooth.text.layouts import is_blank
 from structsmooth.text.lines import read_text, source_name
 from structsmooth.text.universal import rewritten, universal_row
@@ -76,6 +76,8 @@ def read_trees(path: str | TextIO, labelled: bool = True, unknown: str | None = 
             rows = []
     if not sentences:
         raise ValueError(f"{name}: no sentences")
+    counts = np.array([(s.words.count("_"), len(s.words)) for s in sentences])
+    expect_words(counts[:, 0], counts[:, 1], name)
     return sentences
 
 
@@ -171,8 +173,6 @@ def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: 
         places.append(place)
     if not rows:
         return []
-    if len(rows) > MOST_HIDDEN and all(row[_FORM] == "_" for row in rows):
-        raise ValueError(f"{name}:{first}: {HIDDEN}")
     words, upos, xpos = (tuple(row[column] for row in rows) for column in (_FORM, _UPOS, _XPOS))
     tree = _tree(rows, name, places, unknown) if labelled else None
     return [Sentence(words, upos, xpos, tree, tuple(lines))]

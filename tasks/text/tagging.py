@@ -224,10 +224,12 @@ class Tagging(Task):
         column: files are CoNLL-U, and this column has the tags, which are plain: upos, xpos, feats or deprel; or its
             last column has tags of entities, as in misc:NER. Attributes are those of words alone. In other files, the
             number of the column of the tags.
-        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
-        tag_column: the column of the tags, likewise.
+        word_column: the column of the words, counted from 1, or its name in a header; found out from the first lines if
+            it is not given.
+        tag_column: the column of the tags, likewise; in the TSV of WebAnno, the feature that labels entities.
         encoding: of the files, such as latin-1; UTF-8 if it is not given.
         names: of the tags, where files of JSON have their numbers, in order and separated by commas.
+        annotator: whose annotations count where those of Label Studio differ: a number, a name or an address.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
@@ -243,10 +245,11 @@ class Tagging(Task):
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: Positive = 1.0
     column: str | None = None
-    word_column: int | None = None
-    tag_column: int | None = None
+    word_column: str | int | None = None
+    tag_column: str | int | None = None
     encoding: str | None = None
     names: str | None = None
+    annotator: str | None = None
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
@@ -315,7 +318,7 @@ class Tagging(Task):
     @property
     def reading(self) -> Reading:
         """The columns and the encoding of files, where the user has chosen them."""
-        return Reading(self.word_column, self.tag_column, self.encoding, self.names)
+        return Reading(self.word_column, self.tag_column, self.encoding, self.names, self.annotator)
 
     def summary_of(self, examples: Sequence[Sentence]) -> str:
         """Their number, the scheme of their tags, and how often each label occurs."""

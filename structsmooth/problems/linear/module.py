@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
@@ -20,7 +19,7 @@ from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, Vector
 from structsmooth.problems.linear.completed import Completed, agreeing_labels, completed_collate
 from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.linear.difference import DifferenceProblem
-from structsmooth.problems.module import Dataset, Labels, ModuleProblem
+from structsmooth.problems.module import Dataset, Labels, ModuleProblem, stacked
 from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
@@ -110,7 +109,7 @@ class LinearModuleProblem(LinearProblem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 1,
-        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = stacked,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         chunk_size: int = 32,
@@ -137,7 +136,7 @@ class LinearModuleProblem(LinearProblem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 1,
-        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = stacked,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         chunk_size: int = 32,

@@ -12,6 +12,24 @@ from structsmooth.structures.chain.compiled import insert, inverse_cdf
 
 
 @entry_point
+def by_head(head, left, right, index, nodes, scores):
+    """The program of edges in any order, int32 [E] each; those of one head keep their order, which breaks ties."""
+    rows = np.zeros(nodes + 1, np.int32)
+    for e in range(head.shape[0]):
+        rows[head[e] + 1] += 1
+    rows[:] = np.cumsum(rows)
+    sorted_left, sorted_right, sorted_index = np.empty_like(left), np.empty_like(right), np.empty_like(index)
+    place = rows.copy()
+    for e in range(head.shape[0]):
+        to = place[head[e]]
+        place[head[e]] += 1
+        sorted_left[to] = left[e] if left[e] >= 0 else nodes
+        sorted_right[to] = right[e] if right[e] >= 0 else nodes
+        sorted_index[to] = index[e] if index[e] >= 0 else scores
+    return rows, sorted_left, sorted_right, sorted_index
+
+
+@entry_point
 def measure(program, scores):
     """Level of each node, and the largest numbers of nodes and of scores in a derivation from it: int64 [N] each."""
     rows, left, right, index = program
