@@ -173,6 +173,10 @@ class FittedTask(ABC):
         """
         raise ValueError(f"--text: {type(self.task).__name__} does not take lines of text")
 
+    def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
+        """The parts of an open stream that are answered one by one, each to be read as a file; here all of it."""
+        yield stream
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Examples to predict from plain Python objects; here those that are examples already."""
         return inputs

@@ -129,7 +129,7 @@ def read_laid_out(
     """
     name, numbers, wanted, done = source_name(path), array("i"), range(sys.maxsize), 0
     begin, whole = begun(blocks(path, encoding))
-    layout = choose(name, begin)
+    layout = choose(name, getattr(path, "begin", begin))
     if not isinstance(layout, Layout):
         return layout(decoded_lines(whole, name), name)
     if share is not None:

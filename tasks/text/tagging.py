@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
@@ -22,6 +22,7 @@ from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.distribution import TaggingDistribution
 from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
+from structsmooth.text.arrivals import arrivals
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
@@ -80,6 +81,10 @@ class FittedTagging(TaggingDistribution):
     def read_text(self, path: str | TextIO) -> Corpus:
         """Sentences of lines of text, whatever they look like."""
         return self.inputs.read(path, self.tags, self.task.reading, is_text=True)
+
+    def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
+        """The sentences of a stream, at each time all that have arrived."""
+        return arrivals(stream, self.task.encoding, is_text)
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
