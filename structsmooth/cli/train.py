@@ -3,7 +3,7 @@
 import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,11 @@ def _only_first_speaks() -> Iterator[None]:
 @_only_first_speaks()
 def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
-    solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
+    with ExitStack() as held:
+        return _trained(options, *processes.run_on_all_ranks(lambda: _prepared(options, held)))
+
+
+def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
     if options.calibrate:
@@ -81,11 +85,13 @@ def train(options: Namespace) -> int:
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
 
-def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
-    """The solver, the folder of the run, and the settings that a run must have to go on, with the data."""
+def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, dict[str, Any]]:
+    """The solver, the folder of the run, which is held, and the settings that a run must have to go on."""
     if options.device != "cpu" and load_task(options.task).cpu_alone:
         raise ValueError(f"--device: {options.task} has no module, and trains on the CPU alone; got {options.device}")
     solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
+    if processes.rank() == 0:
+        held.enter_context(RunFolder(out).held())
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
     settings |= solver_settings(solver) | identity(data_files(options))

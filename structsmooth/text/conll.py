@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import shards
+from structsmooth.files import check_size, shards
 from structsmooth.messages import bounded
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.corpus import Corpus, Sentence, Token
@@ -17,7 +17,7 @@ from structsmooth.text.documents import Document
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import json_documents
 from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, is_blank
-from structsmooth.text.lines import Source, begun, blocks, decoded_lines, source_name, undecodable
+from structsmooth.text.lines import Source, begun, blocks, check_words, decoded_lines, source_name, undecodable
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import Kind, TextCorpus
 from structsmooth.text.universal import Treebank, Universal, universal_columns
@@ -25,6 +25,8 @@ from structsmooth.text.universal import Treebank, Universal, universal_columns
 HIDDEN = (
     "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
 )
+# Bytes of memory that a row takes which is like no other.
+_ROW = 512
 MOST_HIDDEN = 2
 """Words of a sentence that may all be underscores."""
 
@@ -141,11 +143,12 @@ def read_laid_out(
             _extend(numbers, kept, parsed, name, max(done, wanted.start))
         if layout.keeps_lines:
             kept_blocks.append(block)
+        check_size(name, _ROW * len(parsed) + sum(map(len, kept_blocks)))
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
     corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, wanted.start)
-    return Treebank(**vars(corpus), content=b"".join(kept_blocks).decode()) if layout.keeps_lines else corpus
+    return Treebank(**vars(corpus), content=kept_blocks) if layout.keeps_lines else corpus
 
 
 class _ParsedLines(dict[bytes, int]):
@@ -189,6 +192,8 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
     layout = parsed.layout
     corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(layout), layout.between)
     _expect_words(corpus, name)
+    longest = int(np.diff(offsets).argmax())
+    check_words(f"{name}: sentence {longest + 1}", int(np.diff(offsets)[longest]))
     return corpus
 
 

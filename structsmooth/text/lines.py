@@ -13,7 +13,7 @@ from itertools import chain
 from os import PathLike
 from typing import Any, TextIO
 
-from structsmooth.files import LIMIT_VARIABLE, expect_file, size_limit
+from structsmooth.files import LIMIT_VARIABLE, check_size, expect_file, size_limit
 from structsmooth.messages import tracked_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -22,7 +22,8 @@ BEGIN = 1 << 17  # bytes that tell the form of a file
 _LONGEST_LINE = 1 << 20
 LARGEST_VALUE = 24 << 20  # bytes of a value of JSON, which takes many times as much memory
 _LARGEST = 512 << 20  # bytes of text; tokens that all differ would take over twenty times as much memory
-_LEAST_LINE = 32  # bytes of memory that reading a line takes, however short it is
+_LEAST_LINE = 64  # bytes of memory that reading a line takes, however short it is
+WORD = 1 << 10  # bytes that a word takes while its sentence is tagged
 _RETURNS = re.compile(rb"\r+\n|\r")
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -56,6 +57,11 @@ def decoded_lines(whole: Iterable[bytes], name: str) -> Iterator[str]:
             raise ValueError(f"{name}:{place}: {undecodable(error)}") from None
         yield from lines
         done += len(lines)
+
+
+def check_words(place: str, count: int) -> None:
+    """Refuse a sentence, or a text, of more words than there is memory to tag together, whose place is told."""
+    check_size(f"{place} of {count:,} words", WORD * count)
 
 
 def undecodable(error: UnicodeDecodeError, encoding: str | None = None) -> str:

@@ -19,7 +19,7 @@ from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, process_share
 from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
-from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.text.distribution import TOGETHER, TaggingDistribution
 from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.arrivals import arrivals
@@ -112,7 +112,12 @@ class FittedTagging(TaggingDistribution):
         Raises:
             ValueError: a sentence that has no allowed tagging.
         """
-        found = self._tagger.best(self._sequences(examples), weights, k, self._allowed(examples))
+        parts = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples]
+        found = [
+            ranked
+            for part in parts
+            for ranked in self._tagger.best(self._sequences(part), weights, k, self._allowed(part))
+        ]
         if [] in found:
             raise ValueError(f"sentence {found.index([]) + 1} has no tagging that is well-formed and allowed")
         return found
