@@ -50,13 +50,20 @@ class FileError(ValueError):
     """What is wrong with the content of a file, in a message that begins with the name of the file."""
 
 
-def check_size(name: object, size: int) -> None:
-    """Raise a :class:`FileError`, which says how to raise it, for more bytes than :func:`size_limit`."""
+def check_size(name: object, size: int, whole: bool = True) -> None:
+    """Raise a :class:`FileError`, which says how to raise it, for more bytes than :func:`size_limit`.
+
+    Args:
+        name: of the file, or what of it takes so many bytes.
+        size: bytes of memory.
+        whole: whether this is all; else it is what has been read so far.
+    """
     if size > (limit := size_limit()):
         needed, most = -(-size // (1 << 20)), limit >> 20
+        takes, remedy = (f"{needed:,}", f"={needed}") if whole else (f"more than {most:,}", " to a larger number")
         raise FileError(
-            f"{name}: takes {needed:,} MiB in memory, and the limit is {most:,} MiB: "
-            f"if you trust the file, set {LIMIT_VARIABLE}={needed}"
+            f"{name}: takes {takes} MiB in memory, and the limit is {most:,} MiB: "
+            f"if you trust the file, set {LIMIT_VARIABLE}{remedy}"
         )
 
 
@@ -111,14 +118,10 @@ def read_stream(stream: IO[bytes], name: object) -> bytes:
     Raises:
         FileError: more bytes than :func:`size_limit`.
     """
-    whole, limit = BytesIO(), size_limit()
+    whole = BytesIO()
     while block := stream.read(_BLOCK):
         whole.write(block)
-        if whole.tell() > limit:
-            most = limit >> 20
-            raise FileError(
-                f"{name}: more than the limit of {most:,} MiB: if you trust it, set {LIMIT_VARIABLE} to a larger number"
-            )
+        check_size(name, whole.tell(), whole=False)
     return whole.getvalue()
 
 

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, data_files, identity
@@ -24,6 +22,7 @@ from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_setting
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel
+from structsmooth.terminal import console
 
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", *PRESENTATION}
@@ -81,7 +80,7 @@ def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[
         if options.calibrate:
             with stage("fitting the temperature of probabilities to the development data"):
                 model.calibrated(data.held_out["dev"].examples).save(out)
-        Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
+        console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
 
@@ -112,13 +111,13 @@ def _check_calibration(data: TrainingData) -> None:
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
     """Print the history, and metrics of the weights on all held-out data; returns the metrics by split."""
-    console = Console()
-    console.print(history_table(result.history, data.headline, data.watched_metric))
-    console.print(result.message, highlight=False)
+    shown = console()
+    shown.print(history_table(result.history, data.headline, data.watched_metric))
+    shown.print(result.message, highlight=False)
     metrics = {}
     for split, held_out in data.held_out.items():
         metrics[split], table = held_out.measure(data.task, result.weights)
-        console.print(f"\n{split}: {data.files[split]}\n{table}", highlight=False)
+        shown.print(f"\n{split}: {data.files[split]}\n{table}", highlight=False)
     return metrics
 
 

@@ -60,7 +60,7 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
             yield Arrival(waiting[:whole], place, begin)
             done, waiting = done + whole, waiting[whole:]
             place, size = f"{name}, behind line {done}", sum(map(len, waiting)) + _LINE * len(waiting)
-        check_size(place, size)
+        check_size(place, size, whole=False)
     if has_words or not done:
         yield Arrival(waiting, place, begin)
 

@@ -136,14 +136,15 @@ def read_laid_out(
         return layout(decoded_lines(whole, name), name)
     if share is not None:
         wanted, whole = lines_of(share, whole, layout.separator), blocks(path, encoding)
-    parsed, kept_blocks = _ParsedLines(layout), list[bytes]()
+    parsed, kept_blocks, kept = _ParsedLines(layout), list[bytes](), 0
     for block in whole:
         count = block.count(b"\n")
-        if kept := _within(block, range(wanted.start - done, wanted.stop - done), count):
-            _extend(numbers, kept, parsed, name, max(done, wanted.start))
+        if inside := _within(block, range(wanted.start - done, wanted.stop - done), count):
+            _extend(numbers, inside, parsed, name, max(done, wanted.start))
         if layout.keeps_lines:
             kept_blocks.append(block)
-        check_size(name, _ROW * len(parsed) + sum(map(len, kept_blocks)))
+            kept += len(block)
+        check_size(name, _ROW * len(parsed) + kept, whole=False)
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")

@@ -132,7 +132,7 @@ class Corpus(Sequence[Sentence]):
         return Corpus(self.distinct, self.tokens[begin:end], offsets, documents, self.form, self.separator, allowed)
 
     def parts(self, most: int) -> Iterator["Corpus"]:
-        """Neighbouring sentences of at most so many tokens, if one has no more; the corpus itself, if it has no more."""
+        """Neighbouring sentences of at most so many tokens, if none has more; the corpus itself, if it has no more."""
         if len(self.tokens) <= most:
             yield self
             return

@@ -8,11 +8,10 @@ from operator import add
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from structsmooth.files import size_limit
+from structsmooth.files import LIMIT_VARIABLE, size_limit
 from structsmooth.text.corpus import Allowed, Sentence
-from structsmooth.text.lines import WORD, check_words
+from structsmooth.text.lines import WORD
 from structsmooth.text.schemes import Entity, entities, entity_tags
-
 
 # Bytes of memory that a document, and a span or token of it, take beside their characters.
 _DOCUMENT, _PLACE = 512, 160
@@ -107,7 +106,10 @@ class Document:
             inside.update(cuts)
             tokens += pairwise([start, *cuts, end])
             if len(tokens) > most:
-                check_words("it", len(tokens))
+                raise ValueError(
+                    f"more than {most:,} words in a text: make it several, or set {LIMIT_VARIABLE} to more than "
+                    f"{size_limit() >> 20} MiB"
+                )
         spans = list(zip(self.covered, annotated, strict=True))
         misaligned.extend(text for text, span in spans if inside & {span.start, span.end})
         numbers = {start: number for number, (start, _) in enumerate(tokens)}

@@ -90,7 +90,7 @@ class _Encoded(RawIOBase):
 
 
 def own_encoding(source: Source, encoding: str | None) -> str | None:
-    """The encoding of the bytes of a source: the given one, or of standard input its own; none where it has no bytes."""
+    """The encoding of the bytes of a source: the given one, or of standard input its own; none of a text."""
     if isinstance(source, (str, PathLike)):
         return encoding
     if not hasattr(source, "buffer"):

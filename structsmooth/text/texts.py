@@ -155,7 +155,7 @@ def _bounded(texts: Iterable[Document], name: str) -> Iterator[Document]:
     size = 0
     for text in texts:
         size += text.size
-        check_size(name, size)
+        check_size(name, size, whole=False)
         yield text
 
 
