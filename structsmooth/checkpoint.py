@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ def write_atomic(path: str | Path, data: bytes | str | Iterable[bytes]) -> None:
         data = [data.encode() if isinstance(data, str) else data]
     with _replacements(path) as (temporary,), writing(path), temporary.open("wb") as file:
         file.writelines(data)
+
+
+def save_figure(path: str | Path, figure: Any, **options: Any) -> None:
+    """Write a figure of matplotlib, in the format that the name ends in; ``options`` are those of ``savefig``."""
+    picture = BytesIO()
+    figure.savefig(picture, format=Path(path).suffix[1:] or "png", **options)
+    write_atomic(path, picture.getvalue())
 
 
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:

@@ -167,7 +167,19 @@ class Sample:
             value = None
         if isinstance(value, dict) or is_pair(value):
             return "json lines"
-        return "json list" if re.match(_FOREIGN["JSON"], self.text.lstrip()) else None
+        listed = re.match(_FOREIGN["JSON"], self.text.lstrip()) or self._is_list_of_texts()
+        return "json list" if listed else None
+
+    def _is_list_of_texts(self) -> bool:
+        """Whether the file is a list of JSON of nothing, or what would be texts if some were not missing."""
+        if not self.text.lstrip().startswith("["):
+            return False
+        if re.match(r"\[\s*(?:\[\s*)?null\b\s*[,\]]", self.text.lstrip()):
+            return True
+        try:
+            return json.loads(self.text) == []
+        except (ValueError, RecursionError):
+            return False
 
     def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
         """Whether most rows with a cell in some column have one of a kind there."""
