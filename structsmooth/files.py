@@ -86,6 +86,21 @@ def decoding(name: object, kind: str) -> Iterator[None]:
 
 
 @contextmanager
+def naming(path: str) -> Iterator[None]:
+    """A block that reads a file: errors in what it has name it, also those of libraries.
+
+    Raises:
+        ValueError: what the block raises.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if split_part(path)[0].name in str(error):
+            raise
+        raise FileError(f"{path}: {error}") from error
+
+
+@contextmanager
 def writing(name: object) -> Iterator[None]:
     """A block that writes a file: errors of the operating system, whatever library meets them, name the file.
 
@@ -166,12 +181,18 @@ def csv_rows(lines: Iterable[str], name: object) -> Iterator[tuple[int, list[str
     Raises:
         ValueError: what is no CSV, such as a cell of more than 128 KiB, with the name of the file and the line.
     """
-    reader = csv.reader(lines)
+    reader = csv.reader(_bounded_rows(lines, name))
     try:
         for row in filter(None, reader):
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{name}:{reader.line_num}: {error}") from error
+
+
+def _bounded_rows(lines: Iterable[str], name: object) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        check_size(f"{name}:{number}", len(line) + _VALUE * line.count(","))
+        yield line
 
 
 def split_part(path: str) -> tuple[Path, str | None]:

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.files import checksum, writing
+from structsmooth.files import checksum, naming, writing
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask, load_task
@@ -75,7 +75,7 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
         _answer(options, models[0], output)
         return
     for number, model in enumerate(models):
-        with stage(f"reading {name}"):
+        with stage(f"reading {name}"), naming(name):
             examples = model.task.read_text(source) if options.text and not number else model.task.read(source)
         note_form(name, examples)
         if options.gazetteer and not number:

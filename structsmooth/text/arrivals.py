@@ -9,7 +9,7 @@ from structsmooth.text.forms import Sample
 from structsmooth.text.layouts import DOCUMENT_START, is_blank
 from structsmooth.text.lines import BEGIN, blocks, source_name
 
-_LINE = 64  # bytes of memory that a line takes beside its characters
+_CHARACTER, _LINE = 5, 64  # bytes of memory that a character of a part takes, and a line beside these
 _BESIDE_WORDS = ("#", DOCUMENT_START)
 
 Unit = Literal["line", "paragraph", "whole"]
@@ -50,7 +50,7 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
         for line in block[:-1].split(b"\n"):
             text = line.decode(errors="replace")
             waiting.append(line)
-            size += len(line) + _LINE
+            size += _CHARACTER * len(line) + _LINE
             blank = is_blank(text)
             unit = unit if unit or blank else _unit(name, text)
             has_words |= not blank and not (unit == "paragraph" and text.startswith(_BESIDE_WORDS))
@@ -59,7 +59,7 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
         if whole:
             yield Arrival(waiting[:whole], place, begin)
             done, waiting = done + whole, waiting[whole:]
-            place, size = f"{name}, behind line {done}", sum(map(len, waiting)) + _LINE * len(waiting)
+            place, size = f"{name}, behind line {done}", sum(_CHARACTER * len(line) + _LINE for line in waiting)
         check_size(place, size, whole=False)
     if has_words or not done:
         yield Arrival(waiting, place, begin)
