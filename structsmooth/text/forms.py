@@ -31,7 +31,8 @@ _TEXT = "lines of text"
 _NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|tag|label|ner?|entity|id)s?([-_ ].*)?", re.I)
 # What files of other forms begin with.
 _FOREIGN = {
-    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
+    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]'
+    r"|\[\s*(?:\]\s*$|(?:\[\s*)?null\s*[,\]])",  # a list of nothing, or whose first text is missing
     "XML or HTML": r"<(?:\?xml|!doctype|!--|[a-z][\w:.-]*(?:\s[^<>\n]*)?>(?=[^\0]*</))",
     "ARFF": r"(?:[^\S\n]*(?:%.*)?\n)*[^\S\n]*@relation\b",
     "the TSV of WebAnno": r"#FORMAT=WebAnno",
@@ -167,19 +168,7 @@ class Sample:
             value = None
         if isinstance(value, dict) or is_pair(value):
             return "json lines"
-        listed = re.match(_FOREIGN["JSON"], self.text.lstrip()) or self._is_list_of_texts()
-        return "json list" if listed else None
-
-    def _is_list_of_texts(self) -> bool:
-        """Whether the file is a list of JSON of nothing, or what would be texts if some were not missing."""
-        if not self.text.lstrip().startswith("["):
-            return False
-        if re.match(r"\[\s*(?:\[\s*)?null\b\s*[,\]]", self.text.lstrip()):
-            return True
-        try:
-            return json.loads(self.text) == []
-        except (ValueError, RecursionError):
-            return False
+        return "json list" if re.match(_FOREIGN["JSON"], self.text.lstrip()) else None
 
     def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
         """Whether most rows with a cell in some column have one of a kind there."""
