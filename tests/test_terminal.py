@@ -29,14 +29,17 @@ class Full(io.StringIO):
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(Terminal, SHOWN), (io.StringIO, FORGED)])
-def test_control_characters_are_spelled_on_terminals_alone(kind, shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_characters_are_spelled_on_terminals_alone(
+    kind: type[io.StringIO], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert escaped(FORGED) == SHOWN == escaped(SHOWN)
-    for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, kind())
+    streams = {name: kind() for name in ("stdout", "stderr")}
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
     with guarded():
         sys.stdout.writelines([FORGED])
         sys.stderr.write(FORGED)
-    assert sys.stdout.getvalue() == sys.stderr.getvalue() == shown  # type: ignore[attr-defined]
+    assert [stream.getvalue() for stream in streams.values()] == [shown, shown]
 
 
 def test_tables_keep_the_codes_of_rich_alone(monkeypatch: pytest.MonkeyPatch) -> None:

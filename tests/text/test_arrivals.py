@@ -14,12 +14,13 @@ JSON = '{"text": "Ada"}\n\n{"text": "Bo\\nCy"}\n'
 LISTED = '[{"text": "Ada"},\n\n{"text": "Bo"}]\n'
 
 
-class Pipe(io.TextIOBase):
+class Pipe(io.StringIO):
     """A stream whose lines come one by one."""
 
     name = "pipe"
 
     def __init__(self, lines: list[str]) -> None:
+        super().__init__()
         self.lines, self.taken = lines, 0
 
     def read(self, size: int | None = -1, /) -> str:
@@ -68,7 +69,7 @@ def test_a_sentence_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(LIMIT_VARIABLE, "1")
     with pytest.raises(FileError, match="pipe: takes more than 1 MiB"):
         list(arrivals(Pipe(["word\n" * 5000] * 10), None, False))
-    assert sum(1 for _ in arrivals(Pipe(["word\n\n" * 5000] * 10), None, False)) == 10
+    assert len(list(arrivals(Pipe(["word\n\n" * 5000] * 10), None, False))) == 10
 
 
 @pytest.mark.parametrize("text", ["[]", " [ ]\n", "[\n]\n", "[null, 3]", '[[null, {"entities": []}],\n["Ada", {}]]'])
