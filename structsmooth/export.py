@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from structsmooth.files import writing
 from structsmooth.structures import Structure
 from structsmooth.structures.checks import plain_torch_exported
 
@@ -73,6 +74,10 @@ class Exported(NamedTuple):
             NotImplementedError: a structure that has no recursion in plain torch.
             ImportError: onnx and onnxscript are not installed.
         """
+        with writing(path):
+            self._save(path, form)
+
+    def _save(self, path: str | Path, form: Literal["pt2", "onnx"]) -> None:
         open_sizes: Any = (tuple(dict.fromkeys(names, torch.export.Dim.DYNAMIC) for names in self.sizes),)
         if form == "pt2":
             with exporting(plain_torch=True):

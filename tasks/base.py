@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar, get_type_hints
 
@@ -18,6 +19,7 @@ from structsmooth.problems import Problem
 from structsmooth.settings import check_settings
 from structsmooth.tasks.json_lines import Predictions as Predictions
 from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.text.lines import read_text
 
 T = TypeVar("T")
 
@@ -172,6 +174,14 @@ class FittedTask(ABC):
             ValueError: a task that does not take text.
         """
         raise ValueError(f"--text: {type(self.task).__name__} does not take lines of text")
+
+    def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
+        """The parts of an open stream that are answered one by one, each to be read as a file; here all of it.
+
+        Raises:
+            ValueError: more than a file may have.
+        """
+        yield StringIO("".join(f"{line}\n" for line in read_text(stream)))
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Examples to predict from plain Python objects; here those that are examples already."""

@@ -21,6 +21,7 @@ LAYERS = [
         "structsmooth.settings",
         "structsmooth.sparse_vectors",
         "structsmooth.spelling",
+        "structsmooth.terminal",
         "structsmooth.messages",
         "structsmooth.plain",
     },

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import shards
+from structsmooth.files import check_size, shards
 from structsmooth.messages import bounded
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.corpus import Corpus, Sentence, Token
@@ -17,7 +17,7 @@ from structsmooth.text.documents import Document
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import json_documents
 from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, is_blank
-from structsmooth.text.lines import Source, begun, blocks, decoded_lines, source_name, undecodable
+from structsmooth.text.lines import Source, begun, blocks, check_words, decoded_lines, source_name, undecodable
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import Kind, TextCorpus
 from structsmooth.text.universal import Treebank, Universal, universal_columns
@@ -28,6 +28,8 @@ _HIDDEN = (
 )
 _MOST_HIDDEN = 2  # words of a sentence that may all be underscores
 _LAST = COMMENT - 1  # and below: tokens with which sentences end, counted down
+# Bytes of memory that a row takes which is like no other.
+_ROW = 512
 
 Reader = Callable[[Iterable[str], str], Corpus]
 """What gives the corpus of all lines of a file and its name."""
@@ -143,23 +145,25 @@ def read_laid_out(
     """
     name, numbers, wanted, done = source_name(path), array("i"), range(sys.maxsize), 0
     begin, whole = begun(blocks(path, encoding))
-    layout = choose(name, begin)
+    layout = choose(name, getattr(path, "begin", begin))
     if not isinstance(layout, Layout):
         return layout(decoded_lines(whole, name), name)
     if share is not None:
         wanted, whole = lines_of(share, whole, layout.separator), blocks(path, encoding)
-    parsed, kept_blocks = _ParsedLines(layout), list[bytes]()
+    parsed, kept_blocks, kept = _ParsedLines(layout), list[bytes](), 0
     for block in whole:
         count = block.count(b"\n")
-        if kept := _within(block, range(wanted.start - done, wanted.stop - done), count):
-            _extend(numbers, kept, parsed, name, max(done, wanted.start))
+        if inside := _within(block, range(wanted.start - done, wanted.stop - done), count):
+            _extend(numbers, inside, parsed, name, max(done, wanted.start))
         if layout.keeps_lines:
             kept_blocks.append(block)
+            kept += len(block)
+        check_size(name, _ROW * len(parsed) + kept, whole=False)
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
     corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, wanted.start)
-    return Treebank(**vars(corpus), content=b"".join(kept_blocks).decode()) if layout.keeps_lines else corpus
+    return Treebank(**vars(corpus), content=kept_blocks) if layout.keeps_lines else corpus
 
 
 class _ParsedLines(dict[bytes, int]):
@@ -207,7 +211,10 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
     layout = parsed.layout
     corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(layout), layout.between)
     hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
-    expect_words(np.add.reduceat(hidden, offsets[:-1], dtype=np.int64), np.diff(offsets), name)
+    lengths = np.diff(offsets)
+    expect_words(np.add.reduceat(hidden, offsets[:-1], dtype=np.int64), lengths, name)
+    longest = int(lengths.argmax())
+    check_words(f"{name}: sentence {longest + 1}", int(lengths[longest]))
     return corpus
 
 

@@ -5,10 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, pairwise
 from operator import add
+from sys import getsizeof
 from typing import Any, NamedTuple
 
+from structsmooth.files import LIMIT_VARIABLE, size_limit
 from structsmooth.text.corpus import Allowed, Sentence
+from structsmooth.text.lines import WORD
 from structsmooth.text.schemes import Entity, entities, entity_tags
+
+# Bytes of memory that a document, and a span or token of it, take beside their characters.
+_DOCUMENT, _PLACE = 512, 160
 
 
 class Span(NamedTuple):
@@ -73,6 +79,12 @@ class Document:
         return cls(text, None if tags is None else spans, tokens)
 
     @property
+    def size(self) -> int:
+        """Bytes of memory that the document takes."""
+        counts = len(self.spans or ()) + len(self.tokens or ())
+        return getsizeof(self.text) + getsizeof(self.source) + _DOCUMENT + _PLACE * counts
+
+    @property
     def covered(self) -> list[str]:
         """The characters of each span."""
         return [self.text[span.start : span.end] for span in self.spans or ()]
@@ -88,11 +100,16 @@ class Document:
         """
         annotated = self.spans or ()
         borders = sorted({place for span in annotated for place in (span.start, span.end)})
-        inside, tokens = set[int](), list[tuple[int, int]]()
+        inside, tokens, most = set[int](), list[tuple[int, int]](), size_limit() // WORD
         for start, end in _placed(self.text, split) if self.tokens is None else self.tokens:
             cuts = borders[bisect_right(borders, start) : bisect_left(borders, end)]
             inside.update(cuts)
             tokens += pairwise([start, *cuts, end])
+            if len(tokens) > most:
+                raise ValueError(
+                    f"more than {most:,} words in a text: make it several, or set {LIMIT_VARIABLE} to more than "
+                    f"{size_limit() >> 20} MiB"
+                )
         spans = list(zip(self.covered, annotated, strict=True))
         misaligned.extend(text for text, span in spans if inside & {span.start, span.end})
         numbers = {start: number for number, (start, _) in enumerate(tokens)}

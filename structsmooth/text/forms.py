@@ -32,7 +32,8 @@ _TEXT = "lines of text"
 _NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|tag|label|ner?|entity|id)s?([-_ ].*)?", re.I)
 # What files of other forms begin with.
 _FOREIGN = {
-    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
+    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]'
+    r"|\[\s*(?:\]\s*$|(?:\[\s*)?null\s*[,\]])",  # a list of nothing, or whose first text is missing
     "XML or HTML": r"<(?:\?xml|!doctype|!--|[a-z][\w:.-]*(?:\s[^<>\n]*)?>(?=[^\0]*</))",
     "ARFF": r"(?:[^\S\n]*(?:%.*)?\n)*[^\S\n]*@relation\b",
     "the TSV of WebAnno, older than version 3": r"#FORMAT=WebAnno",

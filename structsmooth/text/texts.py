@@ -3,13 +3,14 @@
 import json
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.files import check_size
 from structsmooth.text.brat import annotation_lines
 from structsmooth.text.corpus import Allowed, Corpus, Sentence, Token
 from structsmooth.text.documents import Document, Span
@@ -83,7 +84,7 @@ class TextCorpus(Corpus):
         Raises:
             ValueError: no sentences, spans that no tokens cover, or allowed tags for another number of tokens.
         """
-        texts = list(texts)
+        texts = list(_bounded(texts, name))
         texts = texts if share is None else [texts[number] for number in share(len(texts))]
         numbers, misaligned, allowed = dict[Token, int](), list[str](), list[Allowed | None]()
         tokens, starts, ends, documents = array("i"), array("i"), [0], list[int]()
@@ -148,6 +149,15 @@ class TextCorpus(Corpus):
             stream.write("[" + ",\n".join(lines) + "]\n")
         else:
             stream.writelines(f"{line}\n" for line in lines)
+
+
+def _bounded(texts: Iterable[Document], name: str) -> Iterator[Document]:
+    """The texts of a file, as long as there is memory for them."""
+    size = 0
+    for text in texts:
+        size += text.size
+        check_size(name, size, whole=False)
+        yield text
 
 
 def _sentences(

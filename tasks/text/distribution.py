@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +19,9 @@ from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import FORMS, Entity, TagScheme, entities, entity_tags, forms_of, gold_tag
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
+
+TOGETHER = 1 << 20
+"""Tokens whose attributes are in memory together when sentences of a file are tagged."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,14 @@ class TaggingDistribution(ProbabilisticTask):
         self, weights: Tensor, examples: Sequence[Sentence], taggings: Sequence[Sequence[Sequence[str]]]
     ) -> list[list[list[ProbableEntity]]]:
         """The entities of some taggings of each sentence, with their probabilities."""
-        sequences, allowed = self._sequences(examples), self._allowed(examples)
-        return self._tagger.spans(sequences, self.tempered(weights), taggings, allowed)
+        parts, rest = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples], iter(taggings)
+        return [
+            found
+            for part in parts
+            for found in self._tagger.spans(
+                self._sequences(part), self.tempered(weights), list(islice(rest, len(part))), self._allowed(part)
+            )
+        ]
 
     def _entities(self, tags: Sequence[str]) -> list[Entity]:
         return entities(tags, forms_of(self.tags)[:1])

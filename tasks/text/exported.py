@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.checkpoint import write_atomic
+from structsmooth.files import writing
 from structsmooth.text import standalone
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder
 from structsmooth.text.tagger import Tagger
@@ -38,7 +39,10 @@ def write_tagger(
         "templates": [(template.cells, *_spelling(template)) for template in templates],
         "clitics": clitics,
     }
-    np.savez(folder / "weights.npz", rows=rows[used].numpy(), buckets=np.array(used), transition=transition, ends=ends)
+    with writing(folder / "weights.npz"):
+        np.savez(
+            folder / "weights.npz", rows=rows[used].numpy(), buckets=np.array(used), transition=transition, ends=ends
+        )
     write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
     shutil.copyfile(standalone.__file__, folder / "tagger.py")
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
@@ -19,9 +19,10 @@ from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, process_share
 from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
-from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.text.distribution import TOGETHER, TaggingDistribution
 from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
+from structsmooth.text.arrivals import arrivals
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
@@ -81,6 +82,10 @@ class FittedTagging(TaggingDistribution):
         """Sentences of lines of text, whatever they look like."""
         return self.inputs.read(path, self.tags, self.task.reading, is_text=True)
 
+    def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
+        """The sentences of a stream, at each time all that have arrived."""
+        return arrivals(stream, self.task.encoding, is_text)
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
 
@@ -107,7 +112,12 @@ class FittedTagging(TaggingDistribution):
         Raises:
             ValueError: a sentence that has no allowed tagging.
         """
-        found = self._tagger.best(self._sequences(examples), weights, k, self._allowed(examples))
+        parts = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples]
+        found = [
+            ranked
+            for part in parts
+            for ranked in self._tagger.best(self._sequences(part), weights, k, self._allowed(part))
+        ]
         if [] in found:
             raise ValueError(f"sentence {found.index([]) + 1} has no tagging that is well-formed and allowed")
         return found
