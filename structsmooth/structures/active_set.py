@@ -46,6 +46,15 @@ class ActiveSets:
         """Σ_j u_j v_j of some examples: [b, D]."""
         return weighted_sum(self.weights[rows], self.index[rows], self.values[rows], len(self.metric))
 
+    def vertex(self, rows: Tensor, slot: int) -> Tensor:
+        """v_j of some examples, for a slot j: [b, D]."""
+        return weighted_sum(
+            self.values.new_ones(len(rows), 1),
+            self.index[rows, slot, None],
+            self.values[rows, slot, None],
+            len(self.metric),
+        )
+
     def has(self, rows: Tensor, vertices: Tensor) -> Tensor:
         """Whether vertices [b, D] of some examples are active already: bool [b]."""
         square = vertices.square().sum(1, keepdim=True)
