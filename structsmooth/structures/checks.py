@@ -28,7 +28,7 @@ class ExampleError(ValueError):
     Args:
         examples: the numbers of the examples in their batch, or among all; none if all examples share what is wrong.
         among: what they are some of: ``"the batch"`` or ``"the problem"``.
-        name: the argument that is wrong.
+        name: the argument that is wrong, or the reason.
     """
 
     message: ClassVar[str]
@@ -51,7 +51,7 @@ class ForbiddenLabelsError(ExampleError):
     """Labels that no output may have: their score is -inf."""
 
     message = (
-        "labels of {examples} are forbidden: their score is -inf. "
+        "labels of {examples} are forbidden: their score is -inf{name}. "
         "Correct them, leave the example out, or allow the parts that they have"
     )
 
@@ -88,6 +88,11 @@ def require_tensor(name: str, value: Any) -> None:
 def require_scores(name: str, value: Any) -> None:
     """Raise ``TypeError`` unless the value is a floating point tensor."""
     require_tensor(name, value)
+    if value.is_nested:
+        raise TypeError(
+            f"{name} must be a padded tensor, got a nested one: take {name}.to_padded_tensor(0.0), and give the number "
+            "of positions of each example as lengths, sizes or a mask"
+        )
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}")
 

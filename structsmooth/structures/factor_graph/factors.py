@@ -112,14 +112,18 @@ class Automaton(Factor):
 
     @classmethod
     def from_arcs(
-        cls, arcs: Iterable[Sequence[float]], final: Mapping[int, float], labels: int, scope: Tensor | None = None
+        cls,
+        arcs: Iterable[Sequence[float | str]],
+        final: Mapping[int, float],
+        labels: int | Sequence[str],
+        scope: Tensor | None = None,
     ) -> "Automaton":
         """The automaton of a list of arcs: (state, label, next state), or (state, label, next state, score).
 
         Args:
-            arcs: integers, and scores; states are numbers from 0, where reading starts.
+            arcs: states and labels, and scores; states are numbers from 0, where reading starts.
             final: the states in which reading may end, with their scores.
-            labels: number S of labels.
+            labels: number S of labels; or their names, in order, by which arcs may name them too.
             scope: as for :class:`Factor`, if it is to be a factor.
 
         Raises:
@@ -131,7 +135,14 @@ class Automaton(Factor):
             tensor([[ 0,  1],
                     [-1,  1]])
         """
+        names = [] if isinstance(labels, int) else list(labels)
+        labels = labels if isinstance(labels, int) else len(names)
         listed = [(*arc, 0.0)[:4] for arc in arcs]
+        if unknown := [arc[1] for arc in listed if isinstance(arc[1], str) and arc[1] not in names]:
+            raise ValueError(
+                f"arcs must have labels by number or among {names}, which labels names, got {unknown[0]!r}"
+            )
+        listed = [(q, names.index(j) if isinstance(j, str) else j, r, score) for q, j, r, score in listed]
         count = 1 + max([0, *final, *(int(state) for arc in listed for state in (arc[0], arc[2]))])
         transitions, scores = torch.full((count, labels), -1), torch.zeros(count, labels)
         for arc in listed:

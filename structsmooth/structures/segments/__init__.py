@@ -1,5 +1,6 @@
 """Segmentations of sequences: semi-Markov models, with scores for positions, durations and neighbouring segments."""
 
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -10,6 +11,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import PartCosts, check_k, widened
 from structsmooth.structures.chain.compaction import check_ends, with_ends
 from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.forbidden import Index, part_in_words
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.programs.scanned import Sums
@@ -337,6 +339,24 @@ class SemiMarkov(DynamicProgram):
         for k in range(1, longest):
             best = torch.maximum(best, pad(longer[:, :, k], (0, 0, k, 0), value=-torch.inf)[:, :steps])
         return torch.where(self.mask.unsqueeze(-1), best, 0.0)
+
+
+@part_in_words.register
+def _(structure: SemiMarkov, name: str, index: Index, y: Tensor | None) -> str:
+    *place, label = index
+    if name == "unary":
+        return f"label {label} at position {place[0]}"
+    labels = [] if y is None else y.tolist()
+    begins = [t for t, own in enumerate(labels) if own >= 0]
+    segments = [(t, end, labels[t]) for t, end in zip(begins, [*begins[1:], len(labels)], strict=True)]
+    if name == "transition":
+        pairs = [t for (_, _, before), (t, _, own) in pairwise(segments) if (before, own) == (place[-1], label)]
+        pairs = pairs if len(place) == 1 else [place[0] + 1]
+        return f"label {label} after label {place[-1]}" + "".join(f", at position {t}," for t in pairs[:1])
+    begins = [t for t, end, own in segments if (end - t, own) == (place[-1] + 1, label)]
+    begins = begins if name == "durations" else [place[0]]
+    what = f"a segment of {place[-1] + 1} positions with label {label}"
+    return what + "".join(f", from position {t} to {t + place[-1]}," for t in begins[:1])
 
 
 def _by_end(segments: Tensor) -> Tensor:
