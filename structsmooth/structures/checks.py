@@ -80,19 +80,19 @@ def first_examples(wrong: Tensor) -> list[int]:
 
 
 def require_tensor(name: str, value: Any) -> None:
-    """Raise ``TypeError`` unless the value is a tensor."""
+    """Raise ``TypeError`` unless the value is a tensor, with the same sizes for all examples."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+    if value.is_nested:
+        raise TypeError(
+            f"{name} must be a padded tensor, got a nested one: take {name}.to_padded_tensor(0), and give the number "
+            "of positions of each example as lengths, sizes or a mask"
+        )
 
 
 def require_scores(name: str, value: Any) -> None:
     """Raise ``TypeError`` unless the value is a floating point tensor."""
     require_tensor(name, value)
-    if value.is_nested:
-        raise TypeError(
-            f"{name} must be a padded tensor, got a nested one: take {name}.to_padded_tensor(0.0), and give the number "
-            "of positions of each example as lengths, sizes or a mask"
-        )
     if not value.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {value.dtype}")
 

@@ -1,6 +1,6 @@
-"""What forbids an output: the first of its parts that has score -inf, in words."""
+"""What forbids labels: the first of their parts that has score -inf, in words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import singledispatch
 from typing import Any
 
@@ -15,34 +15,29 @@ Index = tuple[int, ...]
 def forbidden_labels(
     structure: Any, scores: Tensor, y: Tensor | None = None, parts: tuple[Tensor, ...] | None = None
 ) -> ForbiddenLabelsError:
-    """The error for the examples of which ``scores`` [B] are -inf; labels, or statistics in their place, say why."""
+    """The error for examples whose ``scores`` [B] are -inf, and why, by labels or by statistics in their place."""
     examples = first_examples(scores == -torch.inf)
-    if y is None and parts is None:
+    if y is not None:
+        y, parts = structure.checked_labels(y), structure.parts(y)
+    if parts is None:
         return ForbiddenLabelsError(examples, name=", as is that of all outputs that agree with them")
-    b, of_labels = examples[0], structure.parts(y) if parts is None else parts
-    barriers = [own.expand(part.shape)[b] for own, part in zip(structure._part_scores(), of_labels, strict=True)]
-    labels = None if y is None else structure.checked_labels(y)[b]
-    found = forbidden_part(structure, [part[b] for part in of_labels], barriers, labels)
-    return ForbiddenLabelsError(examples, name=found + " in the first of them" * (len(examples) > 1))
+    barriers = [own.expand(part.shape) for own, part in zip(structure._part_scores(), parts, strict=True)]
+    return ForbiddenLabelsError(examples, name=forbidden_part(structure, parts, barriers, y, examples[0]))
 
 
-def forbidden_part(structure: Any, parts: Sequence[Tensor], barriers: Sequence[Tensor], y: Tensor | None) -> str:
-    """The reason that a message about labels of one example gives, in its own words for each structure.
-
-    Args:
-        structure: the kind of space, and the names of its potentials.
-        parts: what the labels have.
-        barriers: -inf at parts that are forbidden, in the same shapes.
-        y: the labels, if there are any.
-    """
+def forbidden_part(
+    structure: Any, parts: Iterable[Tensor], barriers: Iterable[Tensor], y: Tensor | None, b: int = 0
+) -> str:
+    """The first part of labels of example b, or of statistics, whose barrier is -inf, as the reason in a message."""
     for name, part, barrier in zip(structure.potential_names, parts, barriers, strict=True):
-        broken = ((part > 0) & (barrier == -torch.inf)).nonzero()
-        if len(broken):
-            return f", because {part_in_words(structure, name, tuple(broken[0].tolist()), y)} is not allowed"
-    return ", because their parts are allowed one by one, but not together"
+        broken = ((part[b] > 0) & (barrier[b] == -torch.inf)).nonzero().tolist()
+        if broken:
+            words = part_in_words(structure, name, tuple(broken[0]), [] if y is None else y[b].tolist())
+            return f", because {words} is not allowed"
+    return f", because they are no output of {type(structure).__name__}, although each of their parts is allowed"
 
 
 @singledispatch
-def part_in_words(structure: Any, name: str, index: Index, y: Tensor | None) -> str:
-    """A part of labels ``y`` [...] of one example, given its potential and its place [...] in that; by structure."""
+def part_in_words(structure: Any, name: str, index: Index, y: list[Any]) -> str:
+    """A part of labels ``y`` of one example, by the name of its potential and its place there; by structure."""
     return f"the part {name}[{', '.join(map(str, index))}]"

@@ -132,7 +132,7 @@ class _Search:
         self.sets = ActiveSets(len(flat), metric)
         self.outputs = self.y.unsqueeze(1).expand(-1, self.sets.active.shape[1], *self.y.shape[1:]).clone()
         self.gap, self.calls = self.largest.new_zeros(len(flat)), torch.ones_like(self.feasible, dtype=torch.int64)
-        self.directions: FaceDirections | None = None
+        self.face: FaceDirections | None = None
 
     def run(self, tolerance: float, start: Tensor | None) -> None:
         """Add outputs until no gap is above the tolerance."""
@@ -209,33 +209,32 @@ class _Search:
 
     def derivative(self, gradient: Tensor) -> Tensor:
         """The product of numbers [B, D] with the Jacobian of the statistics, which is symmetric."""
-        if self.directions is None:
+        if self.face is None:
             with torch.no_grad():
-                self.directions = self._face()
-        return self.directions.project(gradient) / self.mu
+                self.face = self._face()
+        return self.face.project(gradient) / self.mu
 
     def _face(self) -> FaceDirections:
         """The directions of the faces of outputs that are best for θ/μ − m."""
-        face, every = FaceDirections(len(self.scores), self.sets.metric), torch.arange(len(self.scores))
-        every = every.to(self.scores.device)
-        mean = self.sets.mean(every)
+        face = FaceDirections(len(self.scores), self.sets.metric)
+        mean = self.sets.mean(torch.ones_like(self.feasible).nonzero().squeeze(1))
         slopes = self.scores - mean * self.sets.metric
-        for slot in range(self.sets.active.shape[1]):
-            rows = self.sets.active[:, slot].nonzero().squeeze(1)
-            face.add(rows, self.sets.vertex(rows, slot) - mean[rows])
+        for slot, active in enumerate(self.sets.active.T):
+            rows = active.nonzero().squeeze(1)
+            face.add(rows, self.sets.vertices(rows, slot) - mean[rows])
 
-        def better(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def best(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
             own, point = slopes[rows], mean[rows]
             unit = _TIE + _gaps(own, point, point)[1]
             _, vertices = self._statistics(rows, point * self.sets.metric - unit.unsqueeze(1) * step)
             gap, rounding = _gaps(own, vertices, point)
-            return vertices - point, -gap, _TIE + rounding
+            return vertices - point, -gap <= _TIE + rounding
 
-        left = face.complete(self.feasible.nonzero().squeeze(1), better, self.max_calls)
+        left = face.complete(self.feasible.nonzero().squeeze(1), best, self.max_calls)
         if len(left):
             warnings.warn(
-                f"the derivative of SparseMAP leaves out directions of example {int(left[0])}, in which more than "
-                f"max_calls={self.max_calls} outputs tie: raise max_calls, or add small numbers to the scores",
+                f"the derivative of SparseMAP leaves out directions of example {int(left[0])}, where more outputs tie "
+                f"than max_calls={self.max_calls}: raise max_calls",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -261,40 +260,32 @@ class _Search:
         value = largest.squeeze(1) + (found * below.detach()).sum(1) - square / 2
         value = torch.where(feasible, self.mu * value, -torch.inf)
         dtype = scores.dtype
-        value, mean = _Value.apply(scores, value.to(dtype), mean, self), _Statistics.apply(scores, mean, self)
+        value, mean = _Optimum.apply(scores, value.to(dtype), mean, self)
         statistics = tuple(part.view(shape).to(dtype) for part, shape in self._split(mean))
         gap, calls = self.mu * self.gap.clamp_min(0.0), self.calls
         outputs, largest = self.outputs[:, kept], self.largest
         return SparseSolution(value, statistics, weights.to(dtype), outputs, gap.to(dtype), calls, largest.to(dtype))
 
 
-class _Statistics(torch.autograd.Function):
-    """Statistics [B, D] in float64, as a function of the scores [B, D] that they were found for."""
+class _Optimum(torch.autograd.Function):
+    """Value [B] and statistics [B, D] of a search as functions of the scores [B, D] (Lemma 7)."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, mean: Tensor, search: _Search) -> Tensor:
-        ctx.search, ctx.dtype = search, scores.dtype
-        return mean.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        return ctx.search.derivative(gradient).to(ctx.dtype), None, None
-
-
-class _Value(torch.autograd.Function):
-    """The smoothed maximum [B], as a function of the scores; its gradient is the statistics (Lemma 7)."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, value: Tensor, mean: Tensor, search: _Search) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, value: Tensor, mean: Tensor, search: _Search) -> tuple[Tensor, Tensor]:
         ctx.search = search
-        ctx.save_for_backward(scores, mean)
-        return value.clone()
+        ctx.save_for_backward(scores, value, mean)
+        ctx.set_materialize_grads(False)
+        return value.clone(), mean.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        scores, mean = ctx.saved_tensors
-        statistics = _Statistics.apply(scores, mean, ctx.search)
-        return (gradient.unsqueeze(1) * statistics).to(scores.dtype), None, None, None
+    def backward(ctx: Any, of_value: Tensor | None, of_mean: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        scores, *found = ctx.saved_tensors
+        gradient = torch.zeros_like(found[1])
+        if of_value is not None:
+            gradient = gradient + of_value.unsqueeze(1) * _Optimum.apply(scores, *found, ctx.search)[1]
+        if of_mean is not None:
+            gradient = gradient + ctx.search.derivative(of_mean)
+        return gradient.to(scores.dtype), None, None, None
 
 
 def _gaps(slopes: Tensor, vertices: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:

@@ -318,8 +318,7 @@ class LinearModuleProblem(LinearProblem):
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
         costs, parts = tuple(p.detach() for p in augmented.potentials), _parts(structure, y)
         if constants.forbid(parts):
-            barriers = [b.expand(m.shape)[0] for b, m in zip(constants.barriers or (), parts, strict=True)]
-            why = forbidden_part(structure, [m[0] for m in parts], barriers, y[0])
+            why = forbidden_part(structure, parts, constants.barriers or (), y)
             raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem", why)
         if constants.offsets is not None:
             costs = tuple(p + offset for p, offset in zip(costs, constants.offsets, strict=True))

@@ -288,7 +288,7 @@ class LinearChain(Structure):
 
 
 @part_in_words.register
-def _(structure: LinearChain, name: str, index: Index, y: Tensor | None) -> str:
+def _(structure: LinearChain, name: str, index: Index, y: list[int]) -> str:
     t, *labels = index
     if name == "unary":
         return f"label {labels[0]} at position {t}"

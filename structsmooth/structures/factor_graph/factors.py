@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,7 +114,7 @@ class Automaton(Factor):
     @classmethod
     def from_arcs(
         cls,
-        arcs: Iterable[Sequence[float | str]],
+        arcs: Iterable[Sequence[Any]],
         final: Mapping[int, float],
         labels: int | Sequence[str],
         scope: Tensor | None = None,
@@ -135,20 +136,17 @@ class Automaton(Factor):
             tensor([[ 0,  1],
                     [-1,  1]])
         """
-        names = [] if isinstance(labels, int) else list(labels)
-        labels = labels if isinstance(labels, int) else len(names)
         listed = [(*arc, 0.0)[:4] for arc in arcs]
-        if unknown := [arc[1] for arc in listed if isinstance(arc[1], str) and arc[1] not in names]:
-            raise ValueError(
-                f"arcs must have labels by number or among {names}, which labels names, got {unknown[0]!r}"
-            )
-        listed = [(q, names.index(j) if isinstance(j, str) else j, r, score) for q, j, r, score in listed]
+        numbers = {name: j for j, name in enumerate(labels)} if isinstance(labels, Sequence) else {}
+        size = len(labels) if isinstance(labels, Sequence) else labels
         count = 1 + max([0, *final, *(int(state) for arc in listed for state in (arc[0], arc[2]))])
-        transitions, scores = torch.full((count, labels), -1), torch.zeros(count, labels)
+        transitions, scores = torch.full((count, size), -1), torch.zeros(count, size)
         for arc in listed:
-            state, label, after = map(int, arc[:3])
-            if min(state, label, after) < 0 or label >= labels:
-                raise ValueError(f"arcs must have states >= 0 and labels from 0 to {labels - 1}, got {arc[:3]}")
+            if isinstance(arc[1], str) and arc[1] not in numbers:
+                raise ValueError(f"arcs must have numbers of labels or the names given as labels, got {arc[:3]}")
+            state, label, after = map(int, (arc[0], numbers.get(arc[1], arc[1]), arc[2]))
+            if min(state, label, after) < 0 or label >= size:
+                raise ValueError(f"arcs must have states >= 0 and labels from 0 to {size - 1}, got {arc[:3]}")
             if transitions[state, label] >= 0:
                 raise ValueError(f"arcs must differ in state or label, got two from {state} with label {label}")
             transitions[state, label], scores[state, label] = after, arc[3]

@@ -1,6 +1,5 @@
 """Segmentations of sequences: semi-Markov models, with scores for positions, durations and neighbouring segments."""
 
-from itertools import pairwise
 from typing import cast
 
 import torch
@@ -342,21 +341,21 @@ class SemiMarkov(DynamicProgram):
 
 
 @part_in_words.register
-def _(structure: SemiMarkov, name: str, index: Index, y: Tensor | None) -> str:
+def _(structure: SemiMarkov, name: str, index: Index, y: list[int]) -> str:
     *place, label = index
     if name == "unary":
         return f"label {label} at position {place[0]}"
-    labels = [] if y is None else y.tolist()
-    begins = [t for t, own in enumerate(labels) if own >= 0]
-    segments = [(t, end, labels[t]) for t, end in zip(begins, [*begins[1:], len(labels)], strict=True)]
+    begins = [t for t, own in enumerate(y) if own >= 0]
+    segments = list(zip(begins, [*begins[1:], len(y)], strict=True))
     if name == "transition":
-        pairs = [t for (_, _, before), (t, _, own) in pairwise(segments) if (before, own) == (place[-1], label)]
-        pairs = pairs if len(place) == 1 else [place[0] + 1]
-        return f"label {label} after label {place[-1]}" + "".join(f", at position {t}," for t in pairs[:1])
-    begins = [t for t, end, own in segments if (end - t, own) == (place[-1] + 1, label)]
-    begins = begins if name == "durations" else [place[0]]
+        found = [end for t, end in segments[:-1] if (y[t], y[end]) == (place[-1], label)]
+        found = [place[0] + 1] if len(place) > 1 else found
+        return f"label {label} after label {place[-1]}" + "".join(f", at position {t}," for t in found[:1])
+    found = (
+        [t for t, end in segments if (y[t], end - t) == (label, place[-1] + 1)] if name == "durations" else place[:1]
+    )
     what = f"a segment of {place[-1] + 1} positions with label {label}"
-    return what + "".join(f", from position {t} to {t + place[-1]}," for t in begins[:1])
+    return what + "".join(f", from position {t} to {t + place[-1]}," for t in found[:1])
 
 
 def _by_end(segments: Tensor) -> Tensor:
