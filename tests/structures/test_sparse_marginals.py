@@ -135,7 +135,9 @@ def test_derivatives_where_outputs_tie(member: Member) -> None:
     free = member.build(*instance).free_potentials
     for scale in (0.0, 1.0, None):  # all outputs tie, some, or none
         point = [p if scale is None else torch.where(p.isfinite(), (scale * p).round() * scale, p) for p in scores]
-        direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) * (i != free) for i, p in enumerate(point)]
+        direction = [
+            torch.randn(p.shape, generator=generator, dtype=p.dtype) * (i != free) for i, p in enumerate(point)
+        ]
 
         def solved(step: float, leaves: Sequence[Tensor], along: Sequence[Tensor] = direction) -> tuple[Tensor, Tensor]:
             moved = [p + step * d for p, d in zip(leaves, along, strict=True)]
