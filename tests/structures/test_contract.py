@@ -347,7 +347,7 @@ def test_scores_of_any_scale_keep_their_precision(member: Member) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@every(in_batches)
+@every(in_batches, slow=True)
 def test_of_huge_and_tiny_scores_all_oracles_say_the_same(member: Member, dtype: torch.dtype) -> None:
     """Of huge ones, the best output has all of the probability, although their differences round by more than one."""
     for scale in (1e-30, 1e19, 1e30):
