@@ -28,7 +28,7 @@ class ExampleError(ValueError):
     Args:
         examples: the numbers of the examples in their batch, or among all; none if all examples share what is wrong.
         among: what they are some of: ``"the batch"`` or ``"the problem"``.
-        name: the argument that is wrong.
+        name: the argument that is wrong, or the reason.
     """
 
     message: ClassVar[str]
@@ -51,7 +51,7 @@ class ForbiddenLabelsError(ExampleError):
     """Labels that no output may have: their score is -inf."""
 
     message = (
-        "labels of {examples} are forbidden: their score is -inf. "
+        "labels of {examples} are forbidden: their score is -inf{name}. "
         "Correct them, leave the example out, or allow the parts that they have"
     )
 
@@ -80,9 +80,14 @@ def first_examples(wrong: Tensor) -> list[int]:
 
 
 def require_tensor(name: str, value: Any) -> None:
-    """Raise ``TypeError`` unless the value is a tensor."""
+    """Raise ``TypeError`` unless the value is a tensor, with the same sizes for all examples."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+    if value.is_nested:
+        raise TypeError(
+            f"{name} must be a padded tensor, got a nested one: take {name}.to_padded_tensor(0), and give the number "
+            "of positions of each example as lengths, sizes or a mask"
+        )
 
 
 def require_scores(name: str, value: Any) -> None:

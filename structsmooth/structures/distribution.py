@@ -73,9 +73,9 @@ class Distribution(Batch, ABC):
         if not self.labels_are_classes:
             raise TypeError(
                 f"{type(self).__name__} does not say what its positions are, so Hamming() and other costs of labels "
-                "cannot count wrong ones: give a cost of its parts, such as a tensor for its first potentials; or say "
-                "labels_are_classes = True in the class if y_v = j is the part [v, j] of its first potentials, and "
-                "else define as_classes, potential_costs and class_marginals"
+                "cannot count wrong ones: write cost=lambda structure, y: costs, a tensor for its first potentials, or "
+                "cost=None; or say labels_are_classes = True in the class if y_v = j is the part [v, j] of its first "
+                "potentials, and else define as_classes, potential_costs and class_marginals"
             )
 
     @abstractmethod

@@ -24,6 +24,7 @@ from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import ForbiddenLabelsError
+from structsmooth.structures.forbidden import forbidden_part
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,8 @@ class LinearModuleProblem(LinearProblem):
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
         costs, parts = tuple(p.detach() for p in augmented.potentials), _parts(structure, y)
         if constants.forbid(parts):
-            raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem")
+            why = forbidden_part(structure, parts, constants.barriers or (), y)
+            raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem", why)
         if constants.offsets is not None:
             costs = tuple(p + offset for p, offset in zip(costs, constants.offsets, strict=True))
         return _Example(x, y, structure, constants, costs, parts)

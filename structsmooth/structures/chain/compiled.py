@@ -278,7 +278,8 @@ def _propagate(unary, shift, total, scaled, t, e):
         largest = score if score > largest else largest
     mass, exact = 0.0, True
     for s in range(states):
-        value = total[t, s] * np.exp(shift[e, s] + unary[t, s] - largest)
+        # Reassociated, a difference to the largest of huge scores may round above zero.
+        value = total[t, s] * np.exp(min(shift[e, s] + unary[t, s] - largest, 0.0))
         scaled[t, s] = value
         mass = value if value > mass else mass
         exact &= value > _UNDERFLOW or unary[t, s] == -np.inf
