@@ -185,7 +185,7 @@ def test_offsets_survive_training_and_prediction(
 @given(documents())
 def test_spans_are_those_of_the_tokens(document: Document) -> None:
     misaligned: list[str] = []
-    (found,) = document.tagged(Splitter(["n't"]).words, misaligned)
+    (found,) = document.tagged(Segmentation(("n't",)), misaligned)
     words, starts = found[0].words, found[1]
     assert [document.text[start : start + len(word)] for word, start in zip(words, starts, strict=True)] == words
     assert "".join(words) == "".join(document.text.split())
