@@ -102,7 +102,9 @@ def read_corpus(
         whole = Corpus.joined(corpora)
         return whole if share is None else whole.part(share(len(whole)))
     if column is None and not reading.chosen and (texts := brat_texts(path)):
-        documents = read_brat(texts, reading.encoding, tagged)
+        documents = list(read_brat(texts, reading.encoding, tagged))
+        if how.cuts and how.of(documents).line_breaks == 1:  # examples of their own, for processes and folds
+            documents = list(chain.from_iterable(document.lines() for document in documents))
         return TextCorpus.of_texts(documents, "brat", how, source_name(path), share)
     return read_laid_out(path, choose, share, reading.encoding)
 

@@ -27,10 +27,11 @@ from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.documents import TRAINING, UNCUT
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
-from structsmooth.text.findings import Contents
+from structsmooth.text.findings import Contents, telling, unseparated
 from structsmooth.text.forms import Reading
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs, with_inputs
+from structsmooth.text.lines import source_name
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import (
     DASHED,
@@ -77,7 +78,7 @@ class FittedTagging(TaggingDistribution):
         """
         if split == "predict":
             return self.inputs.read(path, self.tags, self.task.reading)
-        name, corpus = path if isinstance(path, str) else "standard input", self.task.read(path, split)
+        name, corpus = source_name(path), self.task.read(path, split)
         if split != "train" and isinstance(corpus, TextCorpus):
             corpus = corpus.cut(self.inputs.how)
         if isinstance(corpus, TextCorpus) and not corpus.how.cuts and (lost := corpus.misaligned):
@@ -326,8 +327,11 @@ class Tagging(Task):
             try:
                 scheme_of(tag_pairs(gold_by_sentence(corpus)), self.unknown)
             except ValueError as error:
-                name = path if isinstance(path, str) else "standard input"
-                raise ValueError(f"{name}: {error}") from None
+                raise ValueError(f"{source_name(path)}: {error}") from None
+        if split == "train" and share is None:
+            contents = source_name(path), Contents(corpus, self.plain, self.unknown)
+            for name, what, step in [*unseparated(*contents), *(() if self.words_only else telling(*contents))]:
+                warnings.warn(f"{name}: {what}: {step}", stacklevel=2)
         return corpus
 
     @property

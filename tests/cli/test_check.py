@@ -37,7 +37,11 @@ def test_findings_have_next_steps(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert labels[2:] == [["LOC", "10", "0"], ["ORG", "0", "1"], ["PER", "2", "2"]]
     expected = [
         (bad, "cannot be read: .*got lines of text: convert it", "do as the message says"),
-        (train, "1 span with an end inside of a token, such as 'Bob'", "correct the offsets; as it is, these tokens"),
+        (
+            train,
+            "1 of 12 spans with an end inside of a token, such as 'Bob'",
+            "correct the offsets, or give tokens; as it is",
+        ),
         (test, "3 pairs of tags that BIOES forbids, such as 'B-PER O'", "correct them; as it is, each such"),
         (test, "1 sentence of over 200 words; number 3 has 201", "put blank lines, or line breaks in texts, between"),
         (train, r"labels of fewer than 10 examples: PER \(2\)", "annotate more of them, or join them with others"),

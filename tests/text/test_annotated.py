@@ -18,12 +18,11 @@ from structsmooth.tasks.trained import train as trained
 from structsmooth.text.annotated import Form, read_documents, write_documents
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.documents import Document, Span
+from structsmooth.text.documents import TRAINING, Document, Segmentation, Span
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.json_forms import document_of
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import entities
-from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import TextCorpus, TextSentence
 
 TEXT = "Ada met Bo."
@@ -312,9 +311,8 @@ def test_what_is_written_can_be_read(document: Document, form: Form, tmp_path: P
         if form in ("jsonl", "brat"):
             assert [(own.text, own.spans) for own in found] == [(document.text, document.spans)]
         else:  # a sentence for each line
-            split = Splitter().words
-            sentences = [sentence for own in found for sentence, _ in own.tagged(split, [])]
-            assert sentences == [sentence for sentence, _ in document.tagged(split, [])]
+            sentences = [line.sentence for own in found for line in own.tagged(TRAINING, [])]
+            assert sentences == [line.sentence for line in document.tagged(TRAINING, [])]
 
 
 @pytest.mark.parametrize("name", ["a", "a.ann", "a.text"])
