@@ -128,12 +128,15 @@ def _missed(name: str, contents: Contents, how: Segmentation) -> Iterator[Findin
         yield Finding(name, what, f"{step} such spans, and scores count them as missed")
 
 
-def unseparated(name: str, contents: Contents) -> Iterator[Finding]:
-    """Sentences that are so long that they may be several, or a whole file that is one."""
+def unseparated(name: str, contents: Contents, share: float = 0.0) -> Iterator[Finding]:
+    """Sentences so long that they may be several, or a file that is one, if they have at least a share of all words."""
     lengths = np.diff(contents.corpus.offsets)
     most = _LONG if len(lengths) > 1 else _WHOLE
-    if long := int((lengths > most).sum()):
-        what = f"{counted(long, 'sentence')} of over {most} words; number {lengths.argmax() + 1} has {lengths.max():,}"
+    long = lengths[lengths > most]
+    if len(long) and long.sum() >= share * lengths.sum():
+        what = (
+            f"{counted(len(long), 'sentence')} of over {most} words; number {lengths.argmax() + 1} has {long.max():,}"
+        )
         yield Finding(name, what, "put blank lines, or line breaks in texts, between sentences")
 
 
@@ -170,13 +173,11 @@ def _untold(rows: Iterable[tuple[Hashable, str, int]]) -> int:
     labels = defaultdict[Hashable, Counter[str]](Counter)
     for value, label, count in rows:
         labels[value][label] += count
-    return sum(found.total() - (found.most_common(1)[0][1] if _lead(found) > 1 else 0) for found in labels.values())
-
-
-def _lead(found: Counter[str]) -> int:
-    """By how much the most frequent label is ahead."""
-    (_, most), *others = found.most_common(2)
-    return most - sum(count for _, count in others)
+    wrong = 0
+    for found in labels.values():
+        (_, most), (_, second) = [*found.most_common(2), ("", 0)][:2]
+        wrong += found.total() - (most if most > second + 1 else 0)
+    return wrong
 
 
 def _unlike(name: str, contents: Contents, training: str, known: Contents) -> Iterator[Finding]:

@@ -74,10 +74,8 @@ class TextSentence(Sentence):
     @property
     def is_exact(self) -> bool:
         """Whether the tags say what the spans say: these begin and end with words of the sentence."""
-        places, found = self.places, entities(self.tags or ())
-        return self.spans is None or [(places[e.start][0], places[e.end - 1][1], e.type) for e in found] == list(
-            self.spans
-        )
+        right, tagged = self.compared(entities(self.tags or ()))
+        return self.spans is None or right == tagged
 
     def cut(self, how: Segmentation) -> "TextSentence":
         """The same characters with the words that they have when they are cut as ``how`` says."""

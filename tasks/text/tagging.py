@@ -330,7 +330,10 @@ class Tagging(Task):
                 raise ValueError(f"{source_name(path)}: {error}") from None
         if split == "train" and share is None:
             contents = source_name(path), Contents(corpus, self.plain, self.unknown)
-            for name, what, step in [*unseparated(*contents), *(() if self.words_only else telling(*contents))]:
+            for name, what, step in [
+                *unseparated(*contents, share=0.5),
+                *(() if self.words_only else telling(*contents)),
+            ]:
                 warnings.warn(f"{name}: {what}: {step}", stacklevel=2)
         return corpus
 
