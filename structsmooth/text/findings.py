@@ -121,7 +121,8 @@ def _missed(name: str, contents: Contents, how: Segmentation) -> Iterator[Findin
         return
     if missed := contents.corpus.cut(how).misaligned:
         count = sum(len(text.spans or ()) for text in contents.corpus.texts)
-        what = f"{len(missed):,} of {counted(count, 'span')} with an end inside of a token{_such_as(missed)}"
+        where = "inside of a token" + (" or in another sentence" if any("\n" in text for text in missed) else "")
+        what = f"{len(missed):,} of {counted(count, 'span')} with an end {where}{_such_as(missed)}"
         step = (
             "correct the offsets, or give tokens; as it is, words end at blanks and punctuation, so that no answer has"
         )
