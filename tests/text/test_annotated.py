@@ -373,7 +373,7 @@ def test_brat_goes_over_line_breaks_with_and_without_returns(text: str, bank: st
     assert stream.getvalue() == given.replace(bank, pieces)
 
 
-WRITTEN = [
+WRITTEN: list[dict[str, Any]] = [
     {
         "text": "He lives in Oslo. She left Rome. Mr. Bo met Oslo-based Lyon.",
         "label": [[12, 16], [27, 31], [44, 48], [55, 59]],
@@ -382,7 +382,10 @@ WRITTEN = [
     {"text": "Ada's Rome", "label": [[0, 3], [6, 10]]},
     {"tokens": ["She", "left", "New", "\n", "York", "."], "tags": ["O", "O", "B-LOC", "I-LOC", "I-LOC", "O"]},
 ]
-ASKED = [*WRITTEN, {"text": "Rome. Oslo's Lyon\n\n\nNew\n\nYork", "label": [[0, 4], [6, 12], [20, 29]]}]
+ASKED: list[dict[str, Any]] = [
+    *WRITTEN,
+    {"text": "Rome. Oslo's Lyon\n\n\nNew\n\nYork", "label": [[0, 4], [6, 12], [20, 29]]},
+]
 
 
 def _labelled(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
