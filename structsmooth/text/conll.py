@@ -5,6 +5,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,11 @@ from structsmooth.files import check_size, shards
 from structsmooth.messages import bounded
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.documents import Document
+from structsmooth.text.documents import TRAINING, Document, Segmentation
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import json_documents
 from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, is_blank
 from structsmooth.text.lines import Source, begun, blocks, check_words, decoded_lines, source_name, undecodable
-from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import Kind, TextCorpus
 from structsmooth.text.universal import Treebank, Universal, universal_columns
 from structsmooth.text.webanno import webanno_documents
@@ -49,6 +49,7 @@ def read_corpus(
     unknown: str | None = None,
     reading: Reading = AS_FOUND,
     share: Callable[[int], range] | None = None,
+    how: Segmentation = TRAINING,
 ) -> Corpus:
     """The corpus of a file in columns, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
@@ -67,6 +68,7 @@ def read_corpus(
         reading: the columns of words and tags, where the first lines do not tell, and the encoding.
         share: which neighbouring sentences of a file to keep, given how many there are; all if not given. Other lines
             are not parsed: they may even be malformed.
+        how: texts are cut into sentences and words.
 
     Raises:
         ValueError: a line has another number of columns than others, a bad tag or bytes that are not UTF-8 (the
@@ -80,7 +82,7 @@ def read_corpus(
             return Universal(column, unknown)
         sample = Sample(name, begin)
         if (kind := sample.texts(reading)) is not None:
-            return texts_of(kind, Splitter(), reading, tagged, share)
+            return texts_of(kind, how, reading, tagged, share)
         if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
@@ -89,22 +91,29 @@ def read_corpus(
         return sample.columns(tagged, plain, unknown, reading)
 
     if isinstance(path, str) and (files := shards(path)) != [path]:
-        read = partial(read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading)
+        read = partial(
+            read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading, how=how
+        )
         corpora = list(map(read, files))
         if len({corpus.form for corpus in corpora}) > 1:
             forms = "; ".join(f"{file}: {corpus.form}" for file, corpus in zip(files, corpora, strict=True))
             raise ValueError(f"{path}: files must be of one form, got {bounded(forms)}")
+        if isinstance(first := corpora[0], TextCorpus):
+            joined = chain.from_iterable(corpus.texts for corpus in corpora if isinstance(corpus, TextCorpus))
+            return TextCorpus.of_texts(joined, first.kind, how, path, share)
         whole = Corpus.joined(corpora)
         return whole if share is None else whole.part(share(len(whole)))
     if column is None and not reading.chosen and (texts := brat_texts(path)):
-        documents = read_brat(texts, reading.encoding, tagged)
-        return TextCorpus.of_texts(documents, "brat", Splitter().words, source_name(path), share)
+        documents = list(read_brat(texts, reading.encoding, tagged))
+        if how.cuts and how.of(documents).line_breaks == 1:  # examples of their own, for processes and folds
+            documents = list(chain.from_iterable(document.lines() for document in documents))
+        return TextCorpus.of_texts(documents, "brat", how, source_name(path), share)
     return read_laid_out(path, choose, share, reading.encoding)
 
 
 def texts_of(
     kind: Kind,
-    splitter: Splitter,
+    how: Segmentation,
     reading: Reading = AS_FOUND,
     annotated: bool = False,
     share: Callable[[int], range] | None = None,
@@ -112,8 +121,10 @@ def texts_of(
     """What reads the texts of a file of some kind; arguments are those of :func:`read_corpus`."""
 
     def read(lines: Iterable[str], name: str) -> TextCorpus:
+        if kind == "text" and how.line_breaks != 1:  # where more breaks end sentences, it is one document
+            lines = ["\n".join("" if is_blank(line) else line for line in lines)]
         documents = documents_of(kind, lines, name, reading, annotated)
-        return TextCorpus.of_texts(documents, kind, splitter.words, name, share)
+        return TextCorpus.of_texts(documents, kind, how, name, share)
 
     return read
 

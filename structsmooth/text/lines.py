@@ -66,6 +66,16 @@ def check_words(place: str, count: int) -> None:
     check_size(f"{place} of {count:,} words", WORD * count)
 
 
+def returns_before_breaks(path: Source, encoding: str | None = None) -> list[int]:
+    """Where in a text, as its lines have it, line breaks have carriage returns before them, which lines lack."""
+    with opened(path, encoding is None) as file:
+        text = b"".join(_utf8(file, encoding)).decode()
+    places = list[int]()
+    for run in re.finditer("\r+(?=\n)", text):
+        places += [run.start() - len(places)] * len(run[0])
+    return places
+
+
 def undecodable(error: UnicodeDecodeError, encoding: str | None = None) -> str:
     """What is wrong with a byte, and what to do."""
     expected = encoding or error.encoding  # codecs of one byte call themselves "charmap"

@@ -200,11 +200,11 @@ class TestMeasures:
         found = [Segment(11, 22, "a"), Segment(33, 37, "b"), Segment(70, 75, "b"), Segment(85, 90, "a")]
         measures = Measures.of([series], [found], tolerance=2)
         a, b = measures.boundaries["a"], measures.boundaries["b"]
-        assert (a.gold, a.found, a.right) == (4, 2, 2)  # what was found where nothing is marked does not count
-        assert (b.gold, b.found, b.right) == (2, 4, 0)
+        assert (a.gold, a.predicted, a.correct) == (4, 2, 2)  # what was found where nothing is marked does not count
+        assert (b.gold, b.predicted, b.correct) == (2, 4, 0)
         a, b = measures.segments["a"], measures.segments["b"]
-        assert (a.gold, a.found, a.right) == (2, 1, 1)
-        assert (b.gold, b.found, b.right) == (1, 2, 0)  # 4 of 10 samples are not more than half
+        assert (a.gold, a.predicted, a.correct) == (2, 1, 1)
+        assert (b.gold, b.predicted, b.correct) == (1, 2, 0)  # 4 of 10 samples are not more than half
         assert measures.metrics()["accuracy"] == pytest.approx((80 - 3 - 6 - 10 - 5) / 80)
         assert wrong_boundaries(series, found, 2) == 2 + 6
         assert wrong_boundaries(series, series.segments, 0) == 0
@@ -212,7 +212,7 @@ class TestMeasures:
     def test_each_boundary_counts_once(self):
         series = blank(30, (10, 20, "a"))
         measures = Measures.of([series], [[Segment(9, 10, "a"), Segment(11, 20, "a")]], tolerance=3)
-        assert (measures.boundaries["a"].right, measures.boundaries["a"].found) == (2, 4)
+        assert (measures.boundaries["a"].correct, measures.boundaries["a"].predicted) == (2, 4)
 
     def test_as_many_as_possible_are_matched(self):
         rng = np.random.default_rng(0)
@@ -222,12 +222,12 @@ class TestMeasures:
             measures = Measures.of([series], [[Segment(t, t + 1, "a") for t in own]], tolerance=1)
             orders = itertools.permutations(own)
             most = max(sum(abs(a - b) <= 1 for a, b in zip(true, order, strict=True)) for order in orders)
-            assert measures.boundaries["a"].right == 2 * most
+            assert measures.boundaries["a"].correct == 2 * most
 
     def test_the_tolerance_is_in_units_of_time(self):
         series = Series("s", np.zeros((100, 1), dtype=np.float32), 50.0, (Segment(10, 20, "a"),))
         found = [[Segment(15, 20, "a")]]
-        right = [Measures.of([series], found, tolerance).boundaries["a"].right for tolerance in (0.099, 0.1)]
+        right = [Measures.of([series], found, tolerance).boundaries["a"].correct for tolerance in (0.099, 0.1)]
         assert right == [1, 2]
 
 
