@@ -1,9 +1,10 @@
 """Models in other programs: graphs of ``torch.export`` and ONNX whose sizes are left open."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -94,19 +95,26 @@ class Exported(NamedTuple):
             self._save(path, form)
 
     def _save(self, path: str | Path, form: Literal["pt2", "onnx"]) -> None:
-        open_sizes: Any = (tuple(dict.fromkeys(names, torch.export.Dim.DYNAMIC) for names in self.sizes),)
         if form == "pt2":
+            sizes = [dict.fromkeys(names, torch.export.Dim.DYNAMIC) for names in self.sizes]
             with exporting(plain_torch=True):
-                program = torch.export.export(self.module.eval(), self.inputs, dynamic_shapes=open_sizes, strict=False)
+                program = torch.export.export(
+                    self.module.eval(), self.inputs, dynamic_shapes=self._shapes(sizes), strict=False
+                )
             torch.export.save(program, path, extra_files={"metadata.json": json.dumps(self.metadata)})
         else:
             # Of sizes that several inputs share, the first is named: torch warns of more.
             seen, named = set[str](), []
-            for sizes in self.sizes:
-                named.append({d: torch.export.Dim.DYNAMIC if name in seen else name for d, name in sizes.items()})
-                seen |= {*sizes.values()}
-            names = {"input_names": self.input_names or None, "output_names": self.output_names or None}
-            options: Any = {"dynamo": True, "dynamic_shapes": (tuple(named),), "verbose": False} | names
+            for names in self.sizes:
+                named.append({d: torch.export.Dim.DYNAMIC if name in seen else name for d, name in names.items()})
+                seen |= {*names.values()}
+            of_tensors = {"input_names": self.input_names or None, "output_names": self.output_names or None}
+            options: Any = {"dynamo": True, "dynamic_shapes": self._shapes(named), "verbose": False} | of_tensors
             written: Any = torch.onnx.export(self.module.eval(), self.inputs, **options)
             written.model.metadata_props.update(self.metadata)
             written.save(path)
+
+    def _shapes(self, sizes: Sequence[Any]) -> Any:
+        """Sizes of inputs as torch takes them, in a tuple of their own where the module takes ``*x``."""
+        kinds = {parameter.kind for parameter in signature(self.module.forward).parameters.values()}
+        return (tuple(sizes),) if Parameter.VAR_POSITIONAL in kinds else tuple(sizes)

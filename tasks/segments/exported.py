@@ -29,7 +29,9 @@ class SegmentsProgram(nn.Module):
         self, score: SegmentScore, limits: Limits, step: int, normalize: bool, margin: int, temperature: float | None
     ) -> None:
         super().__init__()
-        self.score, self.limits = score, limits
+        self.score, self.limits = score.requires_grad_(False), limits
+        for parameter in score.parameters():
+            parameter.data = parameter.data.clone()  # parts of one vector of weights would be saved whole each
         self.step, self.normalize, self.margin, self.temperature = step, normalize, margin, temperature
 
     def forward(self, signal: Tensor, lengths: Tensor, begins: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -110,7 +112,7 @@ def as_segments(chain: LinearChain, least: tuple[int, ...]) -> SemiMarkov:
     durations = torch.cat([(size - 1) * stay, torch.where(size == 1, 0.0, -torch.inf) + 0 * stay], 1)
     t, wanted = torch.arange(steps, device=size.device)[:, None, None], torch.tensor(least, device=size.device)
     cut = (size < wanted) & (t + size == chain.lengths[:, None, None, None])
-    begins = torch.where(t == 0, size == 1, (size == wanted) | cut)
+    begins = ((size == 1) & (t == 0)) | ((size == wanted) | cut) & (t > 0)
     allowed = torch.cat([begins, ((size == 1) & (t > 0)).expand(begins.shape)], 3)
     segments = torch.where(allowed, 0.0, -torch.inf).to(chain.unary)
     unary = torch.cat([chain.unary, chain.unary], 2)
@@ -124,12 +126,12 @@ def _probabilities(space: SemiMarkov, y: Tensor, states: int) -> Tensor:
     """
     (_, steps, labels), longest, inside = space.unary.shape, space.durations.shape[-2], space.mask
     starts, goes_on = (y >= 0) & inside, (y >= states) & inside
-    used = space.sums()[1][:, : steps * longest * labels].unflatten(1, (steps, longest, labels))
+    uses, t = space.sums()[1], torch.arange(steps, device=y.device)
     durations = _of_parts(inside.long(), starts)
-    place = torch.where(starts, (durations - 1) * labels + y, 0).unsqueeze(2)
-    begun = used.flatten(2).gather(2, place).squeeze(2)
+    begun = uses.gather(1, torch.where(starts, (t * longest + durations - 1) * labels + y, 0))
     if labels == states:
         return begun
+    used = uses[:, : steps * longest * labels].unflatten(1, (steps, longest, labels))
     ended = torch.stack([pad(used[:, :, k], (0, 0, k, 0))[:, :steps] for k in range(longest)]).sum(0)
     free = ended[..., :states] + ended[..., states:]  # ends a segment of this state, and so may go on
     state = _of_parts(torch.where(starts, y % states, 0), starts).unsqueeze(2)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -71,15 +71,15 @@ class SegmentScore(ScoreModule):
         return SemiMarkov(unary.mT, transition, durations, lengths=lengths, start=start, validate_args=False)
 
 
-def _convolved(x: Tensor, convolution: nn.Module) -> Tensor:
-    """A convolution of signals [B, C, T + width - 1]: onnxruntime has those of float64 as products of matrices alone."""
+def _convolved(x: Tensor, convolution: Any) -> Tensor:
+    """A convolution of signals [B, C, T + width - 1]: in float64, onnxruntime has products alone."""
     if not (torch.onnx.is_in_onnx_export() and x.dtype == torch.float64):
         return cast(Tensor, convolution(x))
-    weight, bias = cast(Tensor, convolution.weight), cast(Tensor, convolution.bias)
+    weight: Tensor = convolution.weight
     width, steps = weight.shape[2], x.shape[2] - weight.shape[2] + 1
     places = torch.arange(steps)[:, None] + torch.arange(width)
     windows = x.index_select(2, places.flatten()).unflatten(2, (steps, width)).movedim(1, 2)
-    return (windows.flatten(2) @ weight.flatten(1).mT + bias).mT
+    return (windows.flatten(2) @ weight.flatten(1).mT + convolution.bias).mT
 
 
 def batched(parts: Sequence[Parts]) -> Parts:
