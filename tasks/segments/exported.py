@@ -106,7 +106,8 @@ def as_segments(chain: LinearChain, least: tuple[int, ...]) -> SemiMarkov:
     """
     steps, states = chain.unary.shape[1:]
     size = torch.arange(1, max(least) + 1, device=chain.unary.device)[:, None]
-    same, stay = torch.eye(states, dtype=torch.bool, device=size.device), chain.transition.diagonal()
+    same = torch.eye(states, dtype=torch.bool, device=size.device)
+    stay = torch.where(same, chain.transition, 0.0).sum(0)  # ONNX multiplies by 0 to take a diagonal
     changes, goes_on = chain.transition.masked_fill(same, -torch.inf), chain.transition.masked_fill(~same, -torch.inf)
     transition = torch.cat([changes, goes_on], 1).repeat(2, 1)
     durations = torch.cat([(size - 1) * stay, torch.where(size == 1, 0.0, -torch.inf) + 0 * stay], 1)
