@@ -143,6 +143,8 @@ class StructuralHinge(nn.Module):
 
         With partial labels there are none without smoothing.
         """
+        if self._is_likelihood:
+            structure.require_probabilities()
         if self._is_likelihood and allowed is None:
             surprisal = structure.surprisal(y)
             if structure.validate_args and bool((surprisal == torch.inf).any()):
@@ -171,6 +173,7 @@ class StructuralHinge(nn.Module):
 
     def _of_teacher(self, structure: Structure, teacher: Structure, allowed: Allowed | None) -> tuple[Tensor, Targets]:
         """Losses [B] of the marginals of another structure, and these; +inf for examples without any output there."""
+        teacher.require_probabilities()
         log_z, statistics = teacher.logsumexp(), teacher.marginals()
         require_feasible(teacher, log_z)
         losses = self._of_statistics(structure, statistics, allowed)
@@ -183,6 +186,8 @@ class StructuralHinge(nn.Module):
                 "soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed. With a cost, the "
                 "expected loss depends on more than statistics: average it over labels, or take MinimumRisk"
             )
+        if self._is_likelihood:
+            structure.require_probabilities()
         dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         expected, penalty = structure.expected_score(statistics), self.smoother.penalty(structure, statistics)
         check_agreement(structure, expected, parts=statistics)

@@ -232,7 +232,7 @@ class FittedTask(ABC):
         Raises:
             ValueError: scores that are no such module, as here.
         """
-        raise ValueError(f"{type(self.task).__name__} has no scores from tensors: taggers export as --format numpy")
+        raise self._not_exported("scores from tensors")
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """Write what predicts by Python and numpy alone.
@@ -240,7 +240,13 @@ class FittedTask(ABC):
         Raises:
             ValueError: there is nothing of the kind, as here.
         """
-        raise ValueError(f"{type(self.task).__name__} has no decoder in numpy: taggers have one; try --format onnx")
+        raise self._not_exported("decoder in numpy")
+
+    def _not_exported(self, lacking: str) -> ValueError:
+        return ValueError(
+            f"{type(self.task).__name__} has no {lacking}: taggers export as --format numpy, segments as onnx and pt2; "
+            "structsmooth.load(DIR).predict serves all tasks"
+        )
 
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""

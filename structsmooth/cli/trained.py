@@ -193,7 +193,7 @@ def add_export(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     _add_model(parser)
     help_format = (
-        "onnx and pt2: a file with the scores and the search for the best output, from tensors; numpy: for taggers, a "
+        "onnx and pt2: for segments, a file with all that predict does, from samples; numpy: for taggers, a "
         "folder with the weights and a program in Python and numpy"
     )
     parser.add_argument("--format", required=True, choices=("onnx", "pt2", "numpy"), help=help_format)

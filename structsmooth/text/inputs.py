@@ -162,7 +162,7 @@ class Inputs:
         """A sentence of what Python has.
 
         Raises:
-            ValueError: no token, or a token without all columns of the training data.
+            ValueError: a token without all columns of the training data.
         """
         if isinstance(tokens, Sentence):
             return tokens.cut(self.how) if isinstance(tokens, TextSentence) and tokens.how != self.how else tokens
@@ -172,7 +172,7 @@ class Inputs:
             tokens = Splitter(self.clitics).words(tokens)
         rows = [(token,) if isinstance(token, str) else tuple(token) for token in tokens]
         if not rows:
-            raise ValueError("a sentence must have a token at least")
+            return Sentence([], [[]] * (self.columns - 2))
         count = 1 if self.words_alone and len(rows[0]) == 1 else self.columns - 1
         for row in rows:
             if len(row) != count:

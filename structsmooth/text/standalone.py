@@ -1,7 +1,8 @@
 """A trained tagger without torch: this file and its folder need Python and numpy alone.
 
 ``structsmooth export DIR --format numpy`` copies it beside the weights. In Python, ``Tagger(folder).tag(words)`` gives
-the tags of a sentence; ``python tagger.py < lines.txt`` tags lines of text, a word and its tag in each line.
+the tags of a sentence, and ``probabilities(words)`` those of all tags; ``python tagger.py < lines.txt`` tags lines of
+text, a word and its tag in each line. ``tagger.json`` has the names of the tags, in order, and the version.
 """
 
 import json
@@ -171,9 +172,28 @@ class Tagger:
 
     def tag(self, sentence: str | Sequence[str | Sequence[str]]) -> list[str]:
         """The best tags of a line of text, of words, or of tuples of words and their other columns."""
-        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
-        tokens = [(token,) if isinstance(token, str) else tuple(token) for token in words]
+        tokens = self._tokens(sentence)
         return [self.model["tags"][state] for state in self._best(self._scores(tokens))] if tokens else []
+
+    def probabilities(self, sentence: str | Sequence[str | Sequence[str]]) -> Any:
+        """Probabilities [T, S] of the tags at each token, in the order of ``model["tags"]``.
+
+        They are calibrated if ``model["temperature"]`` is a number, by which scores are divided.
+        """
+        tokens, heat = self._tokens(sentence), self.model["temperature"] or 1.0
+        if not tokens:
+            return np.zeros((0, len(self.start)))
+        scores, transition = self._scores(tokens) / heat, self.transition / heat
+        before, after = [scores[0]], [np.zeros(len(self.start))]
+        for row in scores[1:]:
+            before.append(row + _log_sums(before[-1][:, None] + transition, 0))
+        for row in scores[:0:-1]:
+            after.append(_log_sums(transition + row + after[-1], 1))
+        return np.exp(np.array(before) + after[::-1] - _log_sums(before[-1], 0))
+
+    def _tokens(self, sentence: str | Sequence[str | Sequence[str]]) -> list[tuple[str, ...]]:
+        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
+        return [(token,) if isinstance(token, str) else tuple(token) for token in words]
 
     def _scores(self, tokens: list[tuple[str, ...]]) -> Any:
         """Scores [T, S] of the tags of each token."""
@@ -205,6 +225,13 @@ class Tagger:
         for pointers in reversed(back):
             states.append(int(pointers[states[-1]]))
         return states[::-1]
+
+
+def _log_sums(values: Any, axis: int) -> Any:
+    """Logarithms of sums of exponentials along an axis; -inf where all values are."""
+    largest = np.maximum(values.max(axis, keepdims=True), np.finfo(float).min)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(values - largest).sum(axis)) + largest.squeeze(axis)
 
 
 def _value(column: str, token: tuple[str, ...]) -> Value:

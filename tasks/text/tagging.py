@@ -203,7 +203,8 @@ class FittedTagging(TaggingDistribution):
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
-        write_tagger(folder, self._tagger, self.encoder, self._templates, self.inputs.clitics, weights)
+        how = self._tagger, self.encoder, self._templates, self.inputs.clitics
+        write_tagger(folder, *how, weights, self.temperature)
 
     def show_example(
         self, example: Sentence, ranked: Sequence[tuple[float, list[str]]], probabilities: Sequence[float] | None = None

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import signals
 import torch
@@ -378,25 +377,3 @@ def test_long_signals_are_drawn_by_their_extremes():
     assert max(points) == pytest.approx(104)
     assert "without a 1200 to 1300" in text
     assert text.count("<rect") == 1 + 2 + 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("model", ["chain", "semi-markov"])
-def test_exported_programs_find_the_same_segments(tmp_path, model):
-    fitted = Segments(model=model, step=5).fit(signals.series())
-    weights = torch.randn(fitted.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 3
-    exported = fitted.exported(weights)
-    exported.save(tmp_path / "segments.onnx", "onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "segments.onnx")
-    margin = exported.inputs[0].shape[1] - 4
-    for batch, length in itertools.product((1, 3), (1, 2, 9)):
-        x = (
-            torch.randn(batch, length + margin, fitted.channels),
-            torch.arange(batch) % length + 1,
-            torch.arange(batch) > 0,
-        )
-        pairs = zip(session.get_inputs(), x, strict=True)
-        value, y = session.run(None, {given.name: tensor.numpy() for given, tensor in pairs})
-        expected = exported.module(*x)
-        torch.testing.assert_close(torch.from_numpy(value), expected[0], rtol=1e-4, atol=1e-4)
-        assert torch.equal(torch.from_numpy(y), expected[1])
