@@ -237,8 +237,10 @@ def _room(grids):
     """
     entries, sizes, steps = grids[1], grids[5], grids[6]
     count, depth = -(-steps.shape[0] // 3) * 3, 1 + steps[:, 0].max()
-    columns = sizes[:, 1].max() + steps[:, 1].max()
-    rows = depth if max(entries[0].shape[1], entries[1].shape[1]) > 1 else 1
+    columns = steps[:, 1].max()
+    for b in range(sizes.shape[0]):
+        columns = max(columns, steps[:, 1].max() + sizes[b, 1])
+    rows = 1 if entries[0].shape[1] == entries[0].shape[2] == 1 else depth
     slot, place = np.empty(count, np.int64), np.empty(count, np.int64)
     factors = (
         np.zeros((rows, count, columns)),
@@ -264,7 +266,7 @@ def _load_factors(grid, t, factors):
     Returns whether they are below infinity.
     """
     narrow, wide = grid[1]
-    allowed, is_same = grid[3], factors[0].shape[0] == 1
+    allowed, is_same = grid[3], narrow.shape[0] == narrow.shape[1] == 1
     if is_same and t > 0:
         return True
     row, start, (begin, end) = t % factors[0].shape[0], _start(grid[4], t), _span(grid, t)
