@@ -137,7 +137,7 @@ def _divide(flow, m, k, later, top):
 
 
 @vectorized
-def _choose(best, by, ring, slot, place, entry, column, first):
+def _choose(best, by, score, ring, slot, place, entry, column, first):
     """Fills the ``best`` scores, and ``by`` which of all moves, where one of three from the ``first`` on is better."""
     count = best.shape[0]
     a = ring[slot[first], place[first] : place[first] + count]
@@ -147,7 +147,7 @@ def _choose(best, by, ring, slot, place, entry, column, first):
     move = np.float64(first)
     for j in range(count):
         value, chosen = best[j], by[j]
-        x, y, z = a[j] + p[j], b[j] + q[j], c[j] + r[j]
+        x, y, z = score[j] + p[j] + a[j], score[j] + q[j] + b[j], score[j] + r[j] + c[j]
         chosen, value = move if x > value else chosen, x if x > value else value
         chosen, value = move + 1.0 if y > value else chosen, y if y > value else value
         by[j], best[j] = move + 2.0 if z > value else chosen, z if z > value else value
@@ -311,16 +311,15 @@ def _best_row(grid, t, room, ring, score, by, entered):
     row[:] = -np.inf
     by[:] = steps.shape[0]
     if _first_place(grid, t) >= 0:
-        row[_first_place(grid, t)] = grid[2]
+        row[_first_place(grid, t)] = score[_first_place(grid, t)] + grid[2]
     for first in range(0, slot.shape[0], 3):
-        _choose(row[begin:end], by[begin:end], ring, slot, place, entry, start + begin, first)
-    for j in range(begin, end):
-        row[j] += score[j]
+        own = slice(begin, end)
+        _choose(row[own], by[own], score[own], ring, slot, place, entry, start + begin, first)
     if steps[:, 0].min() == 0:
         for j in range(begin, end):
             for m in range(steps.shape[0]):
                 if steps[m, 0] == 0:
-                    value = ring[t % rows, place[m] + j - begin] + entry[m, start + j] + score[j]
+                    value = score[j] + entry[m, start + j] + ring[t % rows, place[m] + j - begin]
                     # The first of equally good moves.
                     if value > row[j] or (value == row[j] and m < by[j]):
                         row[j], by[j] = value, m
