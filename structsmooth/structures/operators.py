@@ -141,8 +141,11 @@ def cpu_loop(
             arguments = _for_loops(scores, *others, narrow=narrow is not None)
             found = results(*arguments)
             filled = (found,) if isinstance(found, Tensor) else found
-            rows, filled = filled[: narrow or 0], (*filled[: narrow or 0], *map(_for_loop, filled[narrow or 0 :]))
-            arrays = _arrays((*inputs(*arguments), *map(in_either_precision, rows), *filled[len(rows) :]))
+            given = filled
+            if narrow is not None:
+                filled = (*filled[:narrow], *map(_for_loop, filled[narrow:]))
+                given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
+            arrays = [_array(x) for x in (*inputs(*arguments), *given)]
             run = _resolved(loop) if isinstance(loop, str) else loop
             over_batch(lambda *bounds: run(*arrays, *bounds), len(scores), operations(*arguments))
             found = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
@@ -174,11 +177,11 @@ def in_either_precision(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores, scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float64)
 
 
-def _arrays(value: Any) -> Any:
-    """Tensors as arrays of numpy, also in tuples."""
-    if isinstance(value, tuple):
-        return tuple(map(_arrays, value))
-    return value.numpy() if isinstance(value, Tensor) else value
+def _array(value: Any) -> Any:
+    """A tensor as an array of numpy, or a pair of tensors as one of arrays."""
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return tuple(map(_array, value)) if isinstance(value, tuple) else value
 
 
 def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
@@ -191,7 +194,7 @@ def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
 
 
 def _for_loop(tensor: Tensor, narrow: bool = False) -> Tensor:
-    """A contiguous tensor, in float64 if it is of floating point; or in float32 if it may be narrow and is not wider."""
+    """A contiguous tensor, in float64 if it is of floating point; or float32 if it may be narrow and is not wider."""
     if tensor.dtype.is_floating_point:
         tensor = tensor.float() if narrow and tensor.dtype != torch.float64 else tensor.double()
     return tensor.detach().contiguous()

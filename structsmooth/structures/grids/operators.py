@@ -95,7 +95,7 @@ def log_partition(
     steps: Tensor,
     depth: int,
 ) -> tuple[Tensor, Tensor]:
-    """Log-partition [B], and rows [B, blocks, depth, 2, W] for the way back, with the longest step along rows, ``depth``."""
+    """Log-partition [B], and rows [B, blocks, depth, 2, W] for the way back; ``depth``: the longest step along rows."""
     batch, rows, width = scores.shape
     # A symbol where a graph leaves the number of rows open.
     blocks = math.isqrt(rows - 1) + 1 if isinstance(rows, int) else library.get_ctx().new_dynamic_size()
