@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from structsmooth.compiled.jit import compiled, inlined
+from structsmooth.compiled.jit import compiled, inlined, uncounted
 
 # Shorter lists are merged by insertion, which is quadratic, but has nothing to set up.
 SHORT = 12
 
 
-@inlined
+@uncounted
 def merge(best, origins, source, base, entry, step):
     """The K largest of ``best`` and of ``source`` + ``base``, lists [K] that are sorted downwards, become ``best``.
 
@@ -25,7 +25,7 @@ def merge(best, origins, source, base, entry, step):
         insert(best, origins, value, entry + j * step)
 
 
-@inlined
+@uncounted
 def insert(best, origins, value, origin):
     """Insert into a list sorted downwards; equal values keep the order of their insertion."""
     place = best.shape[0] - 1
@@ -35,7 +35,7 @@ def insert(best, origins, value, origin):
     best[place], origins[place] = value, origin
 
 
-@compiled
+@uncounted
 def _merge_long(best, origins, source, base, entry, step):
     """:func:`merge` in time that is linear in K."""
     size, many = best.shape[0], 0
@@ -57,7 +57,7 @@ def _merge_long(best, origins, source, base, entry, step):
 def largest_sums(firsts, seconds, base, best):
     """The largest of ``base`` + firsts[i] + seconds[j], as many as ``best`` would take, and -inf; and i K + j.
 
-    All lists [K] are sorted downwards. Sums wait in a heap: after (i, j) comes (i, j + 1), after (i, 0) also (i + 1, 0).
+    All lists [K] are sorted downwards. Sums wait in a heap: after (i, j) comes (i, j + 1), after (i, 0) also (i + 1, 0)
     """
     size, count = best.shape[0], 1
     sums, pairs = np.full(size, -np.inf), np.zeros(size, np.int64)

@@ -145,7 +145,7 @@ def cpu_loop(
             if narrow is not None:
                 filled = (*filled[:narrow], *map(_for_loop, filled[narrow:]))
                 given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
-            arrays = [_array(x) for x in (*inputs(*arguments), *given)]
+            arrays = [x.numpy() if isinstance(x, Tensor) else _arrays(x) for x in (*inputs(*arguments), *given)]
             run = _resolved(loop) if isinstance(loop, str) else loop
             over_batch(lambda *bounds: run(*arrays, *bounds), len(scores), operations(*arguments))
             found = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
@@ -177,11 +177,11 @@ def in_either_precision(scores: Tensor) -> tuple[Tensor, Tensor]:
     return scores, scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float64)
 
 
-def _array(value: Any) -> Any:
-    """A tensor as an array of numpy, or a pair of tensors as one of arrays."""
-    if isinstance(value, Tensor):
-        return value.numpy()
-    return tuple(map(_array, value)) if isinstance(value, tuple) else value
+def _arrays(value: Any) -> Any:
+    """A tuple with arrays of numpy in place of tensors; and anything else as it is."""
+    if not isinstance(value, tuple):
+        return value
+    return tuple([x.numpy() if isinstance(x, Tensor) else x for x in value])
 
 
 def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
@@ -195,9 +195,9 @@ def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
 
 def _for_loop(tensor: Tensor, narrow: bool = False) -> Tensor:
     """A contiguous tensor, in float64 if it is of floating point; or float32 if it may be narrow and is not wider."""
-    if tensor.dtype.is_floating_point:
-        tensor = tensor.float() if narrow and tensor.dtype != torch.float64 else tensor.double()
-    return tensor.detach().contiguous()
+    if narrow and tensor.dtype.is_floating_point and tensor.dtype != torch.float64:
+        return tensor.float().detach().contiguous()
+    return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().contiguous()
 
 
 def _returned(result: Tensor, scores: Tensor) -> Tensor:
