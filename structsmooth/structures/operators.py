@@ -117,6 +117,7 @@ def cpu_loop(
     inputs: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
     finish: Callable[..., Any] | None = None,
     wide: int = 0,
+    narrow: int | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a compiled loop over the examples of a batch as the operator ``structsmooth::name``.
 
@@ -143,22 +144,28 @@ def cpu_loop(
             default all tensors.
         finish: results of the operator from those that the loop has filled; the same by default.
         wide: how many of the last results stay in float64, such as sums of which others will take differences.
+        narrow: if given, scores stay in float32 where they are no wider, as conversion would take longer than the loop:
+            ``inputs`` gives them to it :func:`in_either_precision`, and so are this many of the first results given.
     """
 
     def register(results: Callable[..., Any]) -> Any:
         @functools.wraps(results)
         def call(scores: Tensor, *others: Any) -> Any:
-            arguments = _for_loops(scores, *others)
+            arguments = _for_loops(scores, *others, narrow=narrow is not None)
             found = results(*arguments)
             filled = (found,) if isinstance(found, Tensor) else found
-            arrays = [x.numpy() if isinstance(x, Tensor) else x for x in (*inputs(*arguments), *filled)]
+            given = filled
+            if narrow is not None:
+                filled = (*filled[:narrow], *map(_for_loop, filled[narrow:]))
+                given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
+            arrays = [x.numpy() if isinstance(x, Tensor) else _arrays(x) for x in (*inputs(*arguments), *given)]
             run = _resolved(loop) if isinstance(loop, str) else loop
             over_batch(lambda *bounds: run(*arrays, *bounds), len(scores), operations(*arguments))
-            found = found if finish is None else finish(*filled)
+            found = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
             if isinstance(found, Tensor):
                 return _returned(found, scores)
-            narrow = len(found) - wide
-            return *(_returned(r, scores) for r in found[:narrow]), *(r.to(scores.device) for r in found[narrow:])
+            count = len(found) - wide
+            return *(_returned(r, scores) for r in found[:count]), *(r.to(scores.device) for r in found[count:])
 
         return operator(name, results, backward, save)(call)
 
@@ -176,16 +183,33 @@ def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
     return tuple([value for value in values if isinstance(value, Tensor)])
 
 
-def _for_loops(*arguments: Any) -> list[Any]:
-    """Arguments with their tensors on the CPU, contiguous, those of floating point in float64."""
+def in_either_precision(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores in float32 and in float64, of which one has no entries: so a loop is compiled once for both."""
+    if scores.dtype == torch.float64:
+        return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float32), scores
+    return scores, scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float64)
+
+
+def _arrays(value: Any) -> Any:
+    """A tuple with arrays of numpy in place of tensors; and anything else as it is."""
+    if not isinstance(value, tuple):
+        return value
+    return tuple([x.numpy() if isinstance(x, Tensor) else x for x in value])
+
+
+def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
+    """Arguments with their tensors on the CPU, contiguous, as :func:`_for_loop` makes them."""
     moved: Sequence[Any] = arguments
     if not is_on_cpu(arguments[0]):
         tensors = iter(on_cpu(*_tensors(arguments)))
         moved = [next(tensors) if isinstance(argument, Tensor) else argument for argument in arguments]
-    return [_for_loop(argument) if isinstance(argument, Tensor) else argument for argument in moved]
+    return [_for_loop(argument, narrow) if isinstance(argument, Tensor) else argument for argument in moved]
 
 
-def _for_loop(tensor: Tensor) -> Tensor:
+def _for_loop(tensor: Tensor, narrow: bool = False) -> Tensor:
+    """A contiguous tensor, in float64 if it is of floating point; or float32 if it may be narrow and is not wider."""
+    if narrow and tensor.dtype.is_floating_point and tensor.dtype != torch.float64:
+        return tensor.float().detach().contiguous()
     return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().contiguous()
 
 

@@ -204,7 +204,7 @@ def test_k_may_be_a_number_of_numpy(member: Member) -> None:
 def test_topk_is_sorted_distinct_and_grows_at_the_end(ties: bool, member: Member) -> None:
     instance = member.random("medium", ties=ties, forbidden=0.02)
     structure = member.build(*instance)
-    values, y = structure.topk(12)
+    values, y = structure.topk(20)  # of which lists are merged otherwise than short ones
     assert (values > -INF).sum() >= 12
     assert_sorted_and_distinct(structure, (values, y), labels(member, instance))
     for k in range(1, 12):
