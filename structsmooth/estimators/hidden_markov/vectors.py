@@ -148,7 +148,7 @@ class GaussianHMM(HiddenMarkovGaussians):
         One more observation, with what is known of the state before it:
 
         >>> state = model.filter_proba(X)[-1]
-        >>> model.filter_proba([[0.1]], after=state).round(2).max()
+        >>> float(model.filter_proba([[0.1]], after=state).round(2).max())
         1.0
     """
 
