@@ -29,7 +29,7 @@ LAYERS = [
         "structsmooth.structures." + name
         for name in (
             *("active_set", "base", "batch", "checks", "containers", "distribution", "noise", "operators", "scans"),
-            *("optimal_face", "semirings", "sparse_marginals", "transforms"),
+            *("derivatives", "optimal_face", "semirings", "sparse_marginals", "transforms"),
         )
     },
     {"structsmooth.structures"},

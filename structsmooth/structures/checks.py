@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from structsmooth.compiled.gpu import HAS_TRITON, runs_kernels
 from structsmooth.settings import Interval, check_number
@@ -293,3 +294,9 @@ plain_torch_exported = ContextVar("plain_torch_exported", default=False)
 def exports_plain_torch() -> bool:
     """Whether a graph is traced that may have no operators of this library: by choice, or since it becomes ONNX."""
     return is_exporting() and (plain_torch_exported.get() or torch.onnx.is_in_onnx_export())
+
+
+def without_parameters(scores: Tensor) -> Tensor:
+    """Scores, copied if they lie where a parameter does: wrappers free it after its module, or count it twice."""
+    whole = scores if torch.compiler.is_compiling() or scores._base is None else scores._base
+    return scores.clone() if isinstance(whole, Parameter) else scores
