@@ -9,6 +9,7 @@ grid, of which CTC has T (2 L + 1).
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 
 import torch
@@ -32,26 +33,43 @@ def main(options: Namespace) -> Iterator[list[object]]:
     for batch, frames, labels in options.ctc:
         logits = torch.randn(batch, frames, _CLASSES, requires_grad=True)
         targets = torch.randint(1, _CLASSES, (batch, labels))
-        lengths = [frames] * batch, [labels] * batch
+        lengths = [frames] * batch
+        symbols = [labels] * batch
         cells = batch * frames * (2 * labels + 1)
 
         def ours(logits: torch.Tensor = logits, targets: torch.Tensor = targets) -> torch.Tensor:
             return -Alignment.ctc(logits.log_softmax(2), targets).logsumexp().sum()
 
-        def theirs(logits=logits, targets=targets, lengths=lengths) -> torch.Tensor:  # type: ignore[no-untyped-def]
-            return ctc_loss(logits.log_softmax(2).transpose(0, 1), targets, *lengths, reduction="sum")
+        def theirs(
+            logits: torch.Tensor = logits,
+            targets: torch.Tensor = targets,
+            lengths: list[int] = lengths,
+            symbols: list[int] = symbols,
+        ) -> torch.Tensor:
+            return ctc_loss(logits.log_softmax(2).transpose(0, 1), targets, lengths, symbols, reduction="sum")
+
+        def gradient(loss: Callable[[], torch.Tensor]) -> None:
+            loss().backward()  # type: ignore[no-untyped-call]
 
         name = f"CTC {batch}x{frames}x{labels}"
         yield _row(f"{name}, loss", cells, options, ours, theirs)
-        yield _row(f"{name}, gradient", cells, options, lambda f=ours: f().backward(), lambda f=theirs: f().backward())
+        yield _row(f"{name}, gradient", cells, options, partial(gradient, ours), partial(gradient, theirs))
         log_probs = logits.detach().log_softmax(2)
-        yield _row(f"{name}, path", cells, options, lambda x=log_probs, y=targets: Alignment.ctc(x, y).path())
+        yield _row(f"{name}, path", cells, options, partial(_path, log_probs, targets))
     for batch, size in options.alignments:
         scores = torch.randn(batch, size, size, requires_grad=True)
         cells = batch * size * size
         name = f"alignment {batch}x{size}x{size}"
-        yield _row(f"{name}, gradient", cells, options, lambda s=scores: Alignment(s).logsumexp().sum().backward())
-        yield _row(f"{name}, path", cells, options, lambda s=scores: Alignment(s.detach()).path())
+        yield _row(f"{name}, gradient", cells, options, partial(_gradient, scores))
+        yield _row(f"{name}, path", cells, options, Alignment(scores.detach()).path)
+
+
+def _path(log_probs: torch.Tensor, targets: torch.Tensor) -> object:
+    return Alignment.ctc(log_probs, targets).path()
+
+
+def _gradient(scores: torch.Tensor) -> None:
+    Alignment(scores).logsumexp().sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _row(name: str, cells: int, options: Namespace, *calls: Callable[[], object]) -> list[object]:

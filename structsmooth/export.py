@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
+from importlib.metadata import version
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from structsmooth import __version__
 from structsmooth.files import writing
 from structsmooth.structures import Structure
 from structsmooth.structures.checks import plain_torch_exported
@@ -79,8 +79,8 @@ class Exported(NamedTuple):
     @property
     def metadata(self) -> dict[str, str]:
         """What a saved program says of itself, in JSON by names: the version, names and ``says``."""
-        names = {"inputs": self.input_names, "outputs": self.output_names}
-        return {key: json.dumps(value) for key, value in ({"structsmooth": __version__} | names | self.says).items()}
+        values = {"structsmooth": version("structsmooth"), "inputs": self.input_names, "outputs": self.output_names}
+        return {name: json.dumps(value) for name, value in (values | self.says).items()}
 
     def save(self, path: str | Path, form: Literal["pt2", "onnx"]) -> None:
         """Write the program to a file. A saved ``.pt2`` runs with torch alone.

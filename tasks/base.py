@@ -243,10 +243,8 @@ class FittedTask(ABC):
         raise self._not_exported("decoder in numpy")
 
     def _not_exported(self, lacking: str) -> ValueError:
-        return ValueError(
-            f"{type(self.task).__name__} has no {lacking}: taggers export as --format numpy, segments as onnx and pt2; "
-            "structsmooth.load(DIR).predict serves all tasks"
-        )
+        remedy = "taggers export as --format numpy, segments as onnx and pt2; load(DIR).predict serves all tasks"
+        return ValueError(f"{type(self.task).__name__} has no {lacking}: {remedy}")
 
     def input_to_json(self, example: Any) -> dict[str, Any]:
         """What identifies an example in lines of JSON, such as its tokens or the name of its image."""

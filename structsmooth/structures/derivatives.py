@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,18 @@ from structsmooth.structures.checks import is_exporting
 from structsmooth.structures.transforms import in_transform
 
 R = TypeVar("R")
+
+
+class ReadOnce:
+    """The context of a gradient, which gives what it saved once: checkpoints and hooks refuse to unpack it again."""
+
+    def __init__(self, ctx: Any) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._ctx, name)
+        setattr(self, name, value)
+        return value
 
 
 def pullbacks(

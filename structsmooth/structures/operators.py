@@ -13,7 +13,7 @@ from torch import Tensor, library
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.checks import exports_plain_torch
-from structsmooth.structures.derivatives import gradients_of, slope
+from structsmooth.structures.derivatives import ReadOnce, gradients_of, slope
 from structsmooth.structures.transforms import in_transform, with_transforms
 
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
@@ -87,21 +87,9 @@ def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[...
     return checked
 
 
-class _ReadOnce:
-    """The context of a gradient, which gives what it saved once: checkpoints and hooks refuse to unpack it again."""
-
-    def __init__(self, ctx: Any) -> None:
-        self._ctx = ctx
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._ctx, name)
-        setattr(self, name, value)
-        return value
-
-
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
     def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        found = backward(_ReadOnce(ctx), *gradients)
+        found = backward(ReadOnce(ctx), *gradients)
         return *found, *[None] * (count - len(found))
 
     return padded

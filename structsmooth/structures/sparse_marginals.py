@@ -279,7 +279,7 @@ class _Optimum(torch.autograd.Function):
         return value.clone(), mean.clone()
 
     @staticmethod
-    def backward(ctx: Any, of_value: Tensor | None, of_mean: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, of_value: Tensor | None, of_mean: Tensor | None) -> tuple[Tensor | None, ...]:
         scores, *found = ctx.saved_tensors
         gradient = torch.zeros_like(found[1])
         if of_value is not None:

@@ -5,7 +5,7 @@ from io import StringIO
 from typing import Literal, TextIO
 
 from structsmooth.files import check_size
-from structsmooth.text.forms import Sample
+from structsmooth.text.forms import AS_FOUND, Sample
 from structsmooth.text.layouts import DOCUMENT_START, is_blank
 from structsmooth.text.lines import BEGIN, blocks, source_name
 
@@ -67,6 +67,7 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
 
 def _unit(name: str, line: str) -> Unit:
     """What can be answered alone in a stream whose first line is this one."""
-    if Sample(name, line.encode()).json == "json lines":
+    form = Sample(name, line.encode()).texts(AS_FOUND)
+    if form == "json lines":
         return "line"
-    return "whole" if line.lstrip().startswith(("[", "{")) else "paragraph"
+    return "paragraph" if form is None and not line.lstrip().startswith(("[", "{")) else "whole"

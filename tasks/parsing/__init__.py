@@ -20,7 +20,15 @@ from structsmooth.settings import Interval
 from structsmooth.solvers import SOLVERS
 from structsmooth.structures import ProjectiveTree, SiblingTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
-from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
+from structsmooth.tasks.parsing.data import (
+    Sentence,
+    Tree,
+    known_tree,
+    projectivized,
+    read_trees,
+    sentence_of,
+    write_tree,
+)
 from structsmooth.tasks.parsing.features import (
     PartOfSpeech,
     Tokens,
@@ -31,13 +39,11 @@ from structsmooth.tasks.parsing.features import (
 from structsmooth.tasks.parsing.parts import Pruner, TreeParts, likely_arcs
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.problems import TreeLabels, tree_problem
-from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
+from structsmooth.tasks.parsing.results import ROOT, Attachments, header, relations_by_head, shortened, wrong_words
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
 # Sentences of a batch, and of one of trees that may cross; scores of siblings of a batch.
 _BATCH, _ALIKE, _MOST_SIBLINGS = 128, 16, 1 << 22
-
-_ROOT = "root"  # which in Universal Dependencies stands where the head is the root, and nowhere else
 
 Trees = ProjectiveTree | SiblingTree | SpanningTree
 
@@ -82,7 +88,7 @@ class FittedParsing(ProbabilisticTask):
         Raises:
             ValueError: a sentence of something else than pairs.
         """
-        return [one if isinstance(one, Sentence) else _from_pairs(one) for one in inputs]
+        return [one if isinstance(one, Sentence) else sentence_of(one) for one in inputs]
 
     def problem(self, examples: Sequence[Sentence]) -> ProgramProblem | DifferenceProblem:
         """Structural hinge losses of trees; the cost is the number of wrong heads and, if learned, wrong relations.
@@ -310,8 +316,8 @@ class FittedParsing(ProbabilisticTask):
     @cached_property
     def _may_have(self) -> Tensor:
         """Which relations words may have whose heads are words, and whose head is the root: bool [2, L]."""
-        of_root = self.of_root or [name for name in self.relations if name == _ROOT] or self.relations
-        of_words = self.of_words or [name for name in self.relations if name != _ROOT] or self.relations
+        of_root = self.of_root or [name for name in self.relations if name == ROOT] or self.relations
+        of_words = self.of_words or [name for name in self.relations if name != ROOT] or self.relations
         return torch.tensor([[name in kept for name in self.relations] for kept in (of_words, of_root)])
 
 
@@ -382,16 +388,12 @@ class Parsing(Task):
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
         """The parser with the relations and parts of speech of the examples."""
         trees = [sentence.tree for sentence in examples if sentence.tree is not None]
-        known = [pair for tree in trees for pair in zip(tree.heads, tree.relations, strict=True) if pair[0] >= 0]
-        of_root, of_words = (
-            {shortened(n, self.subtypes) for head, n in known if (head > 0) == w} for w in (False, True)
-        )
+        of_root, of_words = relations_by_head(trees, self.subtypes) if self.labelled else ([], [])
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
         roots = [(tree.heads.count(0), tree.heads.count(-1)) for tree in trees]
         single = all(count == 1 or (count == 0 and unknown) for count, unknown in roots)
         pruner = None if self.order == 1 else self._pruner(examples)
-        names = of_root | of_words, of_root, of_words - {_ROOT}
-        relations, of_root, of_words = (sorted(found) if self.labelled else [] for found in names)
+        relations = sorted({*of_root, *of_words})
         return FittedParsing(self, relations, sorted(tags), single, pruner, of_root, of_words)
 
     @property
@@ -407,12 +409,3 @@ class Parsing(Task):
             result = Experiment(solver, self.lam, self.passes).run(problem, whole=True)
         note(f"the first-order parser took {time.perf_counter() - started:.1f} s")
         return Pruner(result.weights.numpy().astype(np.float32))
-
-
-def _from_pairs(pairs: Any) -> Sentence:
-    """A sentence of pairs of a word and its part of speech."""
-    if isinstance(pairs, str) or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
-        wanted = "a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), ('sing', 'VERB')]"
-        raise ValueError(f"a sentence must be {wanted}; got {pairs!r}")
-    words, tags = zip(*pairs, strict=True) if pairs else ((), ())
-    return Sentence(tuple(map(str, words)), tuple(map(str, tags)), tuple(map(str, tags)))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -108,6 +108,19 @@ def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: 
     begin = next(place for place, line in enumerate(lines) if not line.startswith("#"))
     commented = [*lines[:begin], *(f"# {comment}" for comment in comments), *lines[begin:]]
     stream.write("\n".join(rewritten(commented, change)) + "\n\n")
+
+
+def sentence_of(pairs: Any) -> Sentence:
+    """A sentence of pairs of a word and its part of speech.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(pairs, str) or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
+        wanted = "a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), ('sing', 'VERB')]"
+        raise ValueError(f"a sentence must be {wanted}; got {pairs!r}")
+    words, tags = zip(*pairs, strict=True) if pairs else ((), ())
+    return Sentence(tuple(map(str, words)), tuple(map(str, tags)), tuple(map(str, tags)))
 
 
 def known_tree(sentence: Sentence) -> Tree:

@@ -1,10 +1,13 @@
 """Attachment scores of dependency trees, of all words and by relation."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree
+
+ROOT = "root"
+"""What in Universal Dependencies stands where the head is the root, and nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,11 @@ def wrong_words(sentence: Sentence, tree: Tree, labelled: bool, subtypes: bool) 
         head != found_head or (labelled and shortened(relation, subtypes) != shortened(found_relation, subtypes))
         for head, relation, found_head, found_relation in pairs
     )
+
+
+def relations_by_head(trees: Iterable[Tree], subtypes: bool) -> tuple[list[str], list[str]]:
+    """The relations of words whose head is the root, and of those whose head is a word, which never is ``root``."""
+    known = [pair for tree in trees for pair in zip(tree.heads, tree.relations, strict=True) if pair[0] >= 0]
+    of_root = {shortened(relation, subtypes) for head, relation in known if head == 0}
+    of_words = {shortened(relation, subtypes) for head, relation in known if head > 0}
+    return sorted(of_root), sorted(of_words - {ROOT})

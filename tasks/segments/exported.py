@@ -1,5 +1,7 @@
 """From the samples of series to their segments and how probable these are, as a module of tensors of any sizes."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -9,6 +11,7 @@ from structsmooth.structures import LinearChain, SemiMarkov
 from structsmooth.tasks.segments.decoding import Limits
 from structsmooth.tasks.segments.score import SegmentScore
 
+Chain = LinearChain | SemiMarkov
 INPUTS = ("signal", "lengths", "begins")
 OUTPUTS = ("score", "label", "start", "probability")
 
@@ -53,12 +56,12 @@ class SegmentsProgram(nn.Module):
             positions = normalized(positions, inside, sizes)
         seen = pad(torch.where(inside, positions, 0.0), (0, 0, self.margin, self.margin))
         found = self.score((seen, sizes, begins))
-        space = self._space(tempered(found, None))
+        space = self._space(cast(Chain, tempered(found, None)))
         score, y = space.max()
         states, starts = found.unary.shape[2], (y >= 0) & inside.squeeze(2)
         begun = starts & (y < states)
         state = _of_parts(torch.where(starts, y % states, 0), starts)
-        probability = _probabilities(self._space(tempered(found, self.temperature)), y, states)
+        probability = _probabilities(self._space(cast(Chain, tempered(found, self.temperature))), y, states)
         named = (state < len(self.limits.shortest)) & inside.squeeze(2)
         start = begun & named
         label, probability = torch.where(named, state, -1), torch.where(start, probability, 0.0)
@@ -68,7 +71,7 @@ class SegmentsProgram(nn.Module):
         start = start.index_select(1, at) & (samples % self.step == 0)
         return score, label, start, torch.where(start, probability.index_select(1, at), 0.0)
 
-    def _space(self, space: LinearChain | SemiMarkov) -> SemiMarkov:
+    def _space(self, space: Chain) -> SemiMarkov:
         states = space.unary.shape[2]
         if isinstance(space, LinearChain):
             return as_segments(space, self.limits.least(states))

@@ -79,7 +79,8 @@ def _convolved(x: Tensor, convolution: Any) -> Tensor:
     width, steps = weight.shape[2], x.shape[2] - weight.shape[2] + 1
     places = torch.arange(steps)[:, None] + torch.arange(width)
     windows = x.index_select(2, places.flatten()).unflatten(2, (steps, width)).movedim(1, 2)
-    return (windows.flatten(2) @ weight.flatten(1).mT + convolution.bias).mT
+    scores: Tensor = windows.flatten(2) @ weight.flatten(1).mT + convolution.bias
+    return scores.mT
 
 
 def batched(parts: Sequence[Parts]) -> Parts:
