@@ -33,8 +33,7 @@ def main(options: Namespace) -> Iterator[list[object]]:
     for batch, frames, labels in options.ctc:
         logits = torch.randn(batch, frames, _CLASSES, requires_grad=True)
         targets = torch.randint(1, _CLASSES, (batch, labels))
-        lengths = [frames] * batch
-        symbols = [labels] * batch
+        lengths, symbols = torch.full((batch,), frames), torch.full((batch,), labels)
         cells = batch * frames * (2 * labels + 1)
 
         def ours(logits: torch.Tensor = logits, targets: torch.Tensor = targets) -> torch.Tensor:
@@ -43,13 +42,13 @@ def main(options: Namespace) -> Iterator[list[object]]:
         def theirs(
             logits: torch.Tensor = logits,
             targets: torch.Tensor = targets,
-            lengths: list[int] = lengths,
-            symbols: list[int] = symbols,
+            lengths: torch.Tensor = lengths,
+            symbols: torch.Tensor = symbols,
         ) -> torch.Tensor:
             return ctc_loss(logits.log_softmax(2).transpose(0, 1), targets, lengths, symbols, reduction="sum")
 
         def gradient(loss: Callable[[], torch.Tensor]) -> None:
-            loss().backward()  # type: ignore[no-untyped-call]
+            loss().backward()
 
         name = f"CTC {batch}x{frames}x{labels}"
         yield _row(f"{name}, loss", cells, options, ours, theirs)
@@ -69,7 +68,7 @@ def _path(log_probs: torch.Tensor, targets: torch.Tensor) -> object:
 
 
 def _gradient(scores: torch.Tensor) -> None:
-    Alignment(scores).logsumexp().sum().backward()  # type: ignore[no-untyped-call]
+    Alignment(scores).logsumexp().sum().backward()
 
 
 def _row(name: str, cells: int, options: Namespace, *calls: Callable[[], object]) -> list[object]:

@@ -66,6 +66,18 @@ def slope(function: Callable[..., Tensor], directions: Sequence[Tensor | None]) 
     return along
 
 
+def max_marginals_gradient(
+    max_marginals: Callable[..., Tensor], potentials: tuple[Tensor, ...], weights: Tensor
+) -> tuple[Tensor, ...]:
+    """Gradient of ⟨weights, max-marginals⟩, without those of -inf."""
+
+    def weighted(*potentials: Tensor) -> Tensor:
+        values = max_marginals(*potentials)
+        return torch.where(values > -torch.inf, values * weights, 0.0).sum()
+
+    return gradients_of(weighted, potentials)
+
+
 def _recorded(
     function: Callable[..., Tensor], weights: Sequence[Tensor], points: Sequence[Tensor], again: bool
 ) -> list[tuple[Tensor, ...]]:

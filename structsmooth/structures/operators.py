@@ -13,7 +13,7 @@ from torch import Tensor, library
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.checks import exports_plain_torch
-from structsmooth.structures.derivatives import ReadOnce, gradients_of, slope
+from structsmooth.structures.derivatives import ReadOnce, gradients_of, max_marginals_gradient, slope
 from structsmooth.structures.transforms import in_transform, with_transforms
 
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
@@ -306,18 +306,6 @@ def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward
         return max_marginals_gradient(lambda *scores: plain(*scores, *others), potentials, grad)
 
     return backward
-
-
-def max_marginals_gradient(
-    max_marginals: Callable[..., Tensor], potentials: tuple[Tensor, ...], weights: Tensor
-) -> tuple[Tensor, ...]:
-    """Gradient of ⟨weights, max-marginals⟩, without those of -inf."""
-
-    def weighted(*potentials: Tensor) -> Tensor:
-        values = max_marginals(*potentials)
-        return torch.where(values > -torch.inf, values * weights, 0.0).sum()
-
-    return gradients_of(weighted, potentials)
 
 
 def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *potentials: Tensor) -> Tensor:

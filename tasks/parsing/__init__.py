@@ -29,17 +29,11 @@ from structsmooth.tasks.parsing.data import (
     sentence_of,
     write_tree,
 )
-from structsmooth.tasks.parsing.features import (
-    PartOfSpeech,
-    Tokens,
-    pair_weights,
-    part_features,
-    relation_features,
-)
+from structsmooth.tasks.parsing.features import PartOfSpeech, Tokens, pair_weights, part_features, relation_features
 from structsmooth.tasks.parsing.parts import Pruner, TreeParts, likely_arcs
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.problems import TreeLabels, tree_problem
-from structsmooth.tasks.parsing.results import ROOT, Attachments, header, relations_by_head, shortened, wrong_words
+from structsmooth.tasks.parsing.results import Attachments, header, may_have, relations_by_head, shortened, wrong_words
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
 # Sentences of a batch, and of one of trees that may cross; scores of siblings of a batch.
@@ -310,15 +304,9 @@ class FittedParsing(ProbabilisticTask):
             return heads.tolist(), ["_"] * len(heads)
         features = relation_features(tokens, heads, self.task.bits, self.relations)
         scores = features.scores(weights).view(-1, len(self.relations))
-        best = torch.where(self._may_have[(heads == 0).long()], scores, -torch.inf).argmax(1)
+        kept = may_have(self.relations, self.of_root, self.of_words)
+        best = torch.where(kept[(heads == 0).long()], scores, -torch.inf).argmax(1)
         return heads.tolist(), [self.relations[number] for number in best.tolist()]
-
-    @cached_property
-    def _may_have(self) -> Tensor:
-        """Which relations words may have whose heads are words, and whose head is the root: bool [2, L]."""
-        of_root = self.of_root or [name for name in self.relations if name == ROOT] or self.relations
-        of_words = self.of_words or [name for name in self.relations if name != ROOT] or self.relations
-        return torch.tensor([[name in kept for name in self.relations] for kept in (of_words, of_root)])
 
 
 @dataclass(frozen=True)
@@ -390,8 +378,7 @@ class Parsing(Task):
         trees = [sentence.tree for sentence in examples if sentence.tree is not None]
         of_root, of_words = relations_by_head(trees, self.subtypes) if self.labelled else ([], [])
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
-        roots = [(tree.heads.count(0), tree.heads.count(-1)) for tree in trees]
-        single = all(count == 1 or (count == 0 and unknown) for count, unknown in roots)
+        single = all(tree.has_single_root for tree in trees)
         pruner = None if self.order == 1 else self._pruner(examples)
         relations = sorted({*of_root, *of_words})
         return FittedParsing(self, relations, sorted(tags), single, pruner, of_root, of_words)

@@ -31,6 +31,11 @@ class Tree(NamedTuple):
     relations: tuple[str, ...]
     probabilities: tuple[float, ...] = ()
 
+    @property
+    def has_single_root(self) -> bool:
+        """Whether the root is the head of one word, or may be that of one whose head is unknown."""
+        return (count := self.heads.count(0)) == 1 or (count == 0 and -1 in self.heads)
+
 
 @dataclass(frozen=True)
 class Sentence:

@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree
 
 ROOT = "root"
@@ -96,3 +99,13 @@ def relations_by_head(trees: Iterable[Tree], subtypes: bool) -> tuple[list[str],
     of_root = {shortened(relation, subtypes) for head, relation in known if head == 0}
     of_words = {shortened(relation, subtypes) for head, relation in known if head > 0}
     return sorted(of_root), sorted(of_words - {ROOT})
+
+
+def may_have(relations: Sequence[str], of_root: Sequence[str], of_words: Sequence[str]) -> Tensor:
+    """Which relations words may have whose heads are words, and whose head is the root: bool [2, L].
+
+    Models of version 0.3 do not say; then ``root`` alone has the root as its head, if it is a relation.
+    """
+    of_root = of_root or [name for name in relations if name == ROOT] or relations
+    of_words = of_words or [name for name in relations if name != ROOT] or relations
+    return torch.tensor([[name in kept for name in relations] for kept in (of_words, of_root)])

@@ -55,7 +55,7 @@ class SegmentsProgram(nn.Module):
         if self.normalize:
             positions = normalized(positions, inside, sizes)
         seen = pad(torch.where(inside, positions, 0.0), (0, 0, self.margin, self.margin))
-        found = self.score((seen, sizes, begins))
+        found = cast(Chain, self.score((seen, sizes, begins)))
         space = self._space(cast(Chain, tempered(found, None)))
         score, y = space.max()
         states, starts = found.unary.shape[2], (y >= 0) & inside.squeeze(2)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.compiled.threads import on_own_thread
-from structsmooth.structures import operators
+from structsmooth.structures import derivatives, operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, hessian_product, sizes_of
 from structsmooth.structures.factor_graph.layout import Expanded, score
@@ -169,7 +169,7 @@ def max_marginals_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩."""
     run = partial(_max_marginals, _exact((unary, pairwise, edges, node_mask, edge_mask), max_table))
-    node, edge = operators.max_marginals_gradient(run, (unary, pairwise), grad.cpu())
+    node, edge = derivatives.max_marginals_gradient(run, (unary, pairwise), grad.cpu())
     return node, edge
 
 
