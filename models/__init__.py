@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from structsmooth.models.backbones import crop_boxes as crop_boxes
     from structsmooth.models.bilstm import BiLSTMTagger as BiLSTMTagger
     from structsmooth.models.crf import CRF as CRF
+    from structsmooth.models.emissions import CategoricalEmissions as CategoricalEmissions
+    from structsmooth.models.emissions import PoissonEmissions as PoissonEmissions
+    from structsmooth.models.gaussian_emissions import GaussianEmissions as GaussianEmissions
+    from structsmooth.models.gaussian_emissions import GaussianMixtureEmissions as GaussianMixtureEmissions
     from structsmooth.models.heads import BiaffineParser as BiaffineParser
     from structsmooth.models.heads import MatchingHead as MatchingHead
     from structsmooth.models.heads import SegmentHead as SegmentHead
     from structsmooth.models.heads import SpanHead as SpanHead
     from structsmooth.models.heads import TaggingHead as TaggingHead
     from structsmooth.models.hidden_markov import HMM as HMM
-    from structsmooth.models.hidden_markov import CategoricalEmissions as CategoricalEmissions
-    from structsmooth.models.hidden_markov import GaussianEmissions as GaussianEmissions
     from structsmooth.models.localization import AlexNetConv4ELU as AlexNetConv4ELU
     from structsmooth.models.localization import AlexNetConv4Linear as AlexNetConv4Linear
     from structsmooth.models.localization import BoxELU as BoxELU

@@ -36,6 +36,7 @@ from structsmooth.text.corpus import Sentence
 from structsmooth.text.schemes import entities, entity_tags
 
 _STATUS = Path("/proc/self/status")
+_INTERRUPTED = 130
 T = TypeVar("T")
 Option = Callable[[ArgumentParser], object]
 """A function that adds an argument to a command line."""
@@ -80,6 +81,8 @@ def command(
                 print_table(table, result, text_columns)
             except RequestError as error:
                 parser.error(str(error))
+            except KeyboardInterrupt:
+                return _INTERRUPTED
             return 0
 
         return main

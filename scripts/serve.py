@@ -7,6 +7,7 @@ Each request has a thread of its own, and compiled oracles release the GIL.
 """
 
 import json
+import sys
 from argparse import Namespace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +16,7 @@ from scripts.harness import RequestError, command, option, reading
 from structsmooth import load
 
 LARGEST = 2**20  # bytes of a request
+WAITING = 128  # clients that may connect while others are let in
 MOST_WORDS = 10_000  # of all sentences of a request
 
 
@@ -37,7 +39,18 @@ def sentences_of(body: bytes) -> list[list[str]]:
     return found
 
 
-def server(model: Any, port: int, host: str = "127.0.0.1") -> ThreadingHTTPServer:
+class Service(ThreadingHTTPServer):
+    """A server of many clients, of whom some hang up."""
+
+    request_queue_size = WAITING
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a connection that has ended or waits too long; of all else, what has gone wrong."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+def server(model: Any, port: int, host: str = "127.0.0.1") -> Service:
     """A server that answers by a model once its ``serve_forever`` is called; port 0 takes a free one."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,7 +60,7 @@ def server(model: Any, port: int, host: str = "127.0.0.1") -> ThreadingHTTPServe
 
         def do_POST(self) -> None:
             size = self.headers.get("Content-Length", "")
-            if not (size.isascii() and size.isdigit() and int(size) <= LARGEST):
+            if not (size.isascii() and size.isdigit() and len(size) < 20 and int(size) <= LARGEST):
                 self.answer(413, {"error": f"Content-Length must be from 0 to {LARGEST}"})
                 return
             try:
@@ -71,7 +84,7 @@ def server(model: Any, port: int, host: str = "127.0.0.1") -> ThreadingHTTPServe
         def log_message(self, *_: Any) -> None:
             """Say nothing of each request."""
 
-    return ThreadingHTTPServer((host, port), Handler)
+    return Service((host, port), Handler)
 
 
 @command(
@@ -85,8 +98,9 @@ def main(options: Namespace) -> None:
     with reading():
         model = load(options.model)
         model.predict([["Ada"]])
-    with server(model, options.port, options.host) as serving:
-        print(f"listening on http://{options.host}:{serving.server_port}")
+        serving = server(model, options.port, options.host)
+    with serving:
+        print(f"listening on http://{options.host}:{serving.server_port}", flush=True)
         serving.serve_forever()
 
 

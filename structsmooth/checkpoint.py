@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from structsmooth import sparse_vectors
-from structsmooth.files import crc32, read_json
+from structsmooth.files import crc32, read_json, writing
 
 _MODEL, _WEIGHTS = "model.json", "model.safetensors"
 _AGAIN = "copy the folder again from where it was saved, or train anew"
@@ -28,15 +29,25 @@ def write_atomic(path: str | Path, data: bytes | str | Iterable[bytes]) -> None:
     """
     if isinstance(data, (bytes, str)):
         data = [data.encode() if isinstance(data, str) else data]
-    with _replacement(path) as temporary, temporary.open("wb") as file:
+    with _replacements(path) as (temporary,), writing(path), temporary.open("wb") as file:
         file.writelines(data)
+
+
+def save_figure(path: str | Path, figure: Any, **options: Any) -> None:
+    """Write a figure of matplotlib, in the format that the name ends in; ``options`` are those of ``savefig``."""
+    picture = BytesIO()
+    figure.savefig(picture, format=Path(path).suffix[1:] or "png", **options)
+    write_atomic(path, picture.getvalue())
 
 
 def save_state(path: str | Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Save tensors and JSON values in one safetensors file, atomically; of long vectors, what is not zero."""
-    metadata = {"json": json.dumps(values)}
-    with _replacement(path) as temporary:
-        save_file(_separate(_shortened(tensors)), temporary, metadata)
+    with _replacements(path) as (temporary,), writing(path):
+        _save_tensors(temporary, tensors, values)
+
+
+def _save_tensors(path: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+    save_file(_separate(_shortened(tensors)), path, {"json": json.dumps(values)})
 
 
 def load_state(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -65,9 +76,12 @@ def save_model(path: str | Path, description: dict[str, Any], tensors: dict[str,
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    save_state(folder / _WEIGHTS, tensors, {})
-    described = description | {"checksum": file_checksum(folder / _WEIGHTS)}
-    write_atomic(folder / _MODEL, json.dumps(described | {"digest": _digest(described)}, indent=1))
+    with _replacements(folder / _WEIGHTS, folder / _MODEL) as (weights, model):
+        with writing(folder / _WEIGHTS):
+            _save_tensors(weights, tensors, {})
+        described = description | {"checksum": file_checksum(weights)}
+        with writing(folder / _MODEL):
+            model.write_text(json.dumps(described | {"digest": _digest(described)}, indent=1), encoding="utf-8")
 
 
 def load_model(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -85,7 +99,12 @@ def load_model(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     checksum = description.pop("checksum", None)
     if checksum is not None and checksum != file_checksum(file):
         raise ValueError(f"{file}: its bytes are not those that were saved: {_AGAIN}")
-    return description, load_state(file)[0]
+    return description, {name: _widened(tensor) for name, tensor in load_state(file)[0].items()}
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    """A tensor in which other programs may have kept fewer bits than there is arithmetic for, with 32 of them."""
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
 
 
 def load_description(path: str | Path) -> dict[str, Any]:
@@ -128,21 +147,26 @@ def _values(file: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _replacement(path: str | Path) -> Iterator[Path]:
-    """Where to write what shall take the place of a file once it is complete and on disk."""
-    # A folder, because safetensors has temporary files of its own, which a crash would leave behind under any name.
-    folder = Path(f"{path}.tmp")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    temporary = folder / "new"
+def _replacements(*paths: str | Path) -> Iterator[list[Path]]:
+    """Where to write what shall take the places of files, of all of them or none, once all are complete and on disk."""
+    # Folders, because safetensors has temporary files of its own, which a crash would leave behind under any name.
+    folders = [Path(f"{path}.tmp") for path in paths]
     try:
-        yield temporary
-        temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        for path, folder in zip(paths, folders, strict=True):
+            shutil.rmtree(folder, ignore_errors=True)
+            with writing(path):
+                folder.mkdir()
+        yield [folder / "new" for folder in folders]
+        for path, folder in zip(paths, folders, strict=True):
+            (folder / "new").chmod(folder.stat().st_mode & 0o666)  # safetensors makes files private
+            with writing(path), open(folder / "new", "rb+") as file:
+                os.fsync(file.fileno())
+        for path, folder in zip(paths, folders, strict=True):
+            with writing(path):
+                os.replace(folder / "new", path)
     finally:
-        shutil.rmtree(folder)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shortened(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

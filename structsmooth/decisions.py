@@ -75,7 +75,7 @@ class SPOPlus(nn.Module):
         scores = [torch.where(true == -torch.inf, -torch.inf, 2 * widened(guess) - true) for guess, true in pairs]
         shifted = predicted.replace(*scores)
         gold, penalty = shifted.score(y), self.smoother.penalty(shifted, y)
-        check_agreement(shifted, gold)
+        check_agreement(shifted, gold, y)
         losses = not_below_zero(excess(self.smoother(shifted), gold if penalty is None else gold - penalty))
         return reduced(losses.to(dtype), self.reduction)
 

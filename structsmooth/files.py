@@ -7,12 +7,14 @@ import csv
 import errno
 import glob
 import json
+import math
 import os
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -24,6 +26,8 @@ LIMIT_VARIABLE = "STRUCTSMOOTH_FILE_LIMIT"
 # MiB that one file may unpack to.
 _LIMIT = 512
 _BLOCK = 1 << 20
+# Bytes that a value of JSON, and a line of text, take in memory beside their characters.
+_VALUE, _LINE = 64, 64
 
 T = TypeVar("T")
 File = Path | zipfile.Path
@@ -46,13 +50,20 @@ class FileError(ValueError):
     """What is wrong with the content of a file, in a message that begins with the name of the file."""
 
 
-def check_size(name: object, size: int) -> None:
-    """Raise a :class:`FileError`, which says how to raise it, for more bytes than :func:`size_limit`."""
+def check_size(name: object, size: int, whole: bool = True) -> None:
+    """Raise a :class:`FileError`, which says how to raise it, for more bytes than :func:`size_limit`.
+
+    Args:
+        name: of the file, or what of it takes so many bytes.
+        size: bytes of memory.
+        whole: whether this is all; else it is what has been read so far.
+    """
     if size > (limit := size_limit()):
         needed, most = -(-size // (1 << 20)), limit >> 20
+        takes, remedy = (f"{needed:,}", f"={needed}") if whole else (f"more than {most:,}", " to a larger number")
         raise FileError(
-            f"{name}: takes {needed:,} MiB in memory, and the limit is {most:,} MiB: "
-            f"if you trust the file, set {LIMIT_VARIABLE}={needed}"
+            f"{name}: takes {takes} MiB in memory, and the limit is {most:,} MiB: "
+            f"if you trust the file, set {LIMIT_VARIABLE}{remedy}"
         )
 
 
@@ -68,10 +79,65 @@ def decoding(name: object, kind: str) -> Iterator[None]:
         yield
     except Exception as error:
         known = isinstance(error, (FileError, ImportError))
-        if known or (isinstance(error, OSError) and error.errno is not None):
+        if known or (isinstance(error, OSError) and error.filename is not None):
             raise
         said = str(error).splitlines()
         raise FileError(f"{name}: expected {kind}: {said[0] if said else type(error).__name__}") from error
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """A block that reads a file: errors in what it has name it, also those of libraries.
+
+    Raises:
+        ValueError: what the block raises.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if split_part(path)[0].name in str(error):
+            raise
+        raise FileError(f"{path}: {error}") from error
+
+
+@contextmanager
+def writing(name: object) -> Iterator[None]:
+    """A block that writes a file: errors of the operating system, whatever library meets them, name the file.
+
+    Raises:
+        OSError: what the block raises, such as that the disk is full.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        known = getattr(error, "filename", None)
+        if known is not None and not str(known).startswith(str(name)):
+            raise
+        number = getattr(error, "errno", None) or _number_told(error)
+        if number is None and not isinstance(error, OSError):
+            raise
+        raise OSError(number, os.strerror(number) if number else str(error), str(name)) from error
+
+
+def _number_told(error: Exception) -> int | None:
+    """The number of an error of the operating system that a library in Rust only tells."""
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    return int(told[1]) if told else None
+
+
+def read_stream(stream: IO[bytes], name: object) -> bytes:
+    """What is left of a stream, a block at a time: one without end, or whose size is a lie, takes no more memory.
+
+    Raises:
+        FileError: more bytes than :func:`size_limit`.
+    """
+    whole = BytesIO()
+    while block := stream.read(_BLOCK):
+        whole.write(block)
+        check_size(name, whole.tell(), whole=False)
+    return whole.getvalue()
 
 
 def read_bytes(file: File) -> bytes:
@@ -86,12 +152,11 @@ def read_bytes(file: File) -> bytes:
         expect_file(file)
         check_size(file, file.stat().st_size)
         with open(file, "rb") as stream:
-            data = stream.read() if file.is_file() else stream.read(size_limit() + 1)  # a pipe has no size
-        check_size(file, len(data))
-        return data
+            return read_stream(stream, file)
     with decoding(file, "a member of the archive that can be read"):
         check_size(file, file.root.getinfo(file.at).file_size)
-        return file.read_bytes()
+        with file.root.open(file.at) as stream:
+            return read_stream(stream, file)
 
 
 def read_text(file: File) -> str:
@@ -105,6 +170,7 @@ def read_text(file: File) -> str:
 def read_json(file: File) -> Any:
     """The value in a file of JSON; errors as for :func:`read_bytes`."""
     text = read_text(file)
+    check_size(file, len(text) + _VALUE * sum(map(text.count, ",:[{")))
     with decoding(file, "JSON"):
         return json.loads(text)
 
@@ -115,12 +181,18 @@ def csv_rows(lines: Iterable[str], name: object) -> Iterator[tuple[int, list[str
     Raises:
         ValueError: what is no CSV, such as a cell of more than 128 KiB, with the name of the file and the line.
     """
-    reader = csv.reader(lines)
+    reader = csv.reader(_bounded_rows(lines, name))
     try:
         for row in filter(None, reader):
             yield reader.line_num, row
     except csv.Error as error:
         raise ValueError(f"{name}:{reader.line_num}: {error}") from error
+
+
+def _bounded_rows(lines: Iterable[str], name: object) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        check_size(f"{name}:{number}", len(line) + _VALUE * line.count(","))
+        yield line
 
 
 def split_part(path: str) -> tuple[Path, str | None]:
@@ -241,13 +313,16 @@ def crc32(path: str | Path) -> int:
 def keep(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` make a file of a cache that runs share: two runs may make the same file at the same time."""
     temporary = path.with_name(f"{os.getpid()}-{path.name}")
-    write(temporary)
-    os.replace(temporary, path)
+    with writing(path):
+        write(temporary)
+        os.replace(temporary, path)
 
 
 def read_lines(path: str | Path) -> list[str]:
     """The lines of a text file, without their ends; errors as for :func:`read_text`."""
-    lines = read_text(Path(path)).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    text = read_text(Path(path)).replace("\r\n", "\n").replace("\r", "\n")
+    check_size(path, len(text) + _LINE * text.count("\n"))
+    lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
@@ -276,17 +351,26 @@ def load_arrays(path: str) -> dict[str, NDArray[Any]]:
     with decoding(path, "an archive of arrays (.npz)"), zipfile.ZipFile(path) as archive:
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
         check_size(path, sum(member.file_size for member in members))
-        return {member.filename.removesuffix(".npy"): _array(archive.open(member)) for member in members}
+        return {
+            member.filename.removesuffix(".npy"): _array(archive.open(member), member.file_size) for member in members
+        }
 
 
 def load_array(path: str | Path) -> NDArray[Any]:
     """The array of an ``.npy`` file of any origin; errors as for :func:`load_arrays`."""
     expect_file(path)
-    check_size(path, os.path.getsize(path))
+    check_size(path, size := os.path.getsize(path))
     with decoding(path, "an array (.npy)"):
-        return _array(open(path, "rb"))
+        return _array(open(path, "rb"), size)
 
 
-def _array(stream: IO[bytes]) -> NDArray[Any]:
+def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
+    """The array of a stream of so many bytes, of which it must have as many as its header says."""
     with stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(stream)
+        if math.prod(shape) * max(dtype.itemsize, 1) > size:
+            raise ValueError(f"its header says {dtype} {shape}, which is more than there is")
+        stream.seek(0)
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))

@@ -10,8 +10,9 @@ from structsmooth.perturbation import Noise, Perturbed
 from structsmooth.settings import check_choice
 from structsmooth.smoothing import L2, Entropy, Max, Smoother, SparseMAP
 from structsmooth.structures.base import PartCosts, Structure, lengths_of
-from structsmooth.structures.checks import ForbiddenLabelsError, first_examples, require_feasible
+from structsmooth.structures.checks import require_feasible
 from structsmooth.structures.distribution import excess, not_below_zero
+from structsmooth.structures.forbidden import forbidden_labels
 
 Reduction = Literal["mean", "sum", "none", "token"]
 _REDUCTIONS = get_args(Reduction)  # torch.compile of torch 2.5 does not ask in a graph
@@ -142,10 +143,12 @@ class StructuralHinge(nn.Module):
 
         With partial labels there are none without smoothing.
         """
+        if self._is_likelihood:
+            structure.require_probabilities()
         if self._is_likelihood and allowed is None:
             surprisal = structure.surprisal(y)
             if structure.validate_args and bool((surprisal == torch.inf).any()):
-                check_agreement(structure, structure.for_differences().score(y))  # or it is beyond the dtype
+                check_agreement(structure, structure.for_differences().score(y), y)  # or it is beyond the dtype
             return surprisal, None
         dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         if allowed is None:
@@ -154,7 +157,7 @@ class StructuralHinge(nn.Module):
         else:
             agreeing, augmented = with_partial_labels(structure, y, allowed, self.cost)
             gold, penalty = self.smoother(agreeing), None
-        check_agreement(structure, gold)
+        check_agreement(structure, gold, y if allowed is None else None)
         smoothed, largest = self.smoother.with_max(augmented)
         losses = excess(smoothed, gold if penalty is None else gold - penalty)
         if self.cost is None or isinstance(self.cost, Cost):
@@ -170,6 +173,7 @@ class StructuralHinge(nn.Module):
 
     def _of_teacher(self, structure: Structure, teacher: Structure, allowed: Allowed | None) -> tuple[Tensor, Targets]:
         """Losses [B] of the marginals of another structure, and these; +inf for examples without any output there."""
+        teacher.require_probabilities()
         log_z, statistics = teacher.logsumexp(), teacher.marginals()
         require_feasible(teacher, log_z)
         losses = self._of_statistics(structure, statistics, allowed)
@@ -182,9 +186,11 @@ class StructuralHinge(nn.Module):
                 "soft labels take a loss without cost, such as StructuralHinge.crf(), and no allowed. With a cost, the "
                 "expected loss depends on more than statistics: average it over labels, or take MinimumRisk"
             )
+        if self._is_likelihood:
+            structure.require_probabilities()
         dtype, structure = structure.value_dtype, structure.without_wrong().for_differences()
         expected, penalty = structure.expected_score(statistics), self.smoother.penalty(structure, statistics)
-        check_agreement(structure, expected)
+        check_agreement(structure, expected, parts=statistics)
         return not_below_zero(excess(self.smoother(structure), expected if penalty is None else expected - penalty)).to(
             dtype
         )
@@ -231,10 +237,12 @@ def with_partial_labels(
     return agreeing, structure.plus_costs(structure.potential_costs(cost.of_wrong(structure, classes, ~allowed)))
 
 
-def check_agreement(structure: Structure, gold: Tensor) -> None:
+def check_agreement(
+    structure: Structure, gold: Tensor, y: Tensor | None = None, parts: tuple[Tensor, ...] | None = None
+) -> None:
     """Raise ``ForbiddenLabelsError`` for labels of score -inf, [B], if the structure checks values."""
     if structure.validate_args and bool((gold == -torch.inf).any()):
-        raise ForbiddenLabelsError(first_examples(gold == -torch.inf))
+        raise forbidden_labels(structure, gold, y, parts)
 
 
 def reduced(losses: Tensor, reduction: Reduction) -> Tensor:

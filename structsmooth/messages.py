@@ -10,6 +10,8 @@ from enum import IntEnum
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
+from structsmooth.terminal import console, escaped
+
 if TYPE_CHECKING:  # rich loads with the first message that needs it
     from rich.console import Console
 
@@ -42,31 +44,29 @@ def speaking(level: Verbosity) -> Iterator[None]:
         _level.reset(token)
 
 
-def shown_on(console: "Console") -> bool:
+def shown_on(shown: "Console") -> bool:
     """Whether to draw progress on a console: on a terminal, unless commands are to be quiet."""
-    return console.is_terminal and verbosity() is not Verbosity.QUIET
+    return shown.is_terminal and verbosity() is not Verbosity.QUIET
 
 
 def tracked(steps: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
     """The steps, with a progress bar on the terminal; where there is no terminal, nothing is drawn."""
-    from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
-    return track(steps, description, total, console=console, transient=True) if shown_on(console) else steps
+    shown = console(stderr=True)
+    return track(steps, description, total, console=shown, transient=True) if shown_on(shown) else steps
 
 
 @contextmanager
 def tracked_file(path: str | os.PathLike[str], description: str) -> Iterator[BufferedReader]:
     """A file to read, with a progress bar on the terminal; where there is no terminal, nothing is drawn."""
-    from rich.console import Console
     from rich.progress import wrap_file
 
-    console = Console(stderr=True)
+    shown = console(stderr=True)
     with open(path, "rb", buffering=0) as file:
-        size, disable = os.fstat(file.fileno()).st_size, not shown_on(console)
+        size, disable = os.fstat(file.fileno()).st_size, not shown_on(shown)
         with wrap_file(
-            cast(BinaryIO, file), size, description=description, console=console, disable=disable, transient=True
+            cast(BinaryIO, file), size, description=description, console=shown, disable=disable, transient=True
         ) as tracked:
             yield BufferedReader(cast(RawIOBase, tracked), 1 << 20)
 
@@ -77,12 +77,11 @@ def stage(text: str) -> Iterator[None]:
     if verbosity() is Verbosity.QUIET:
         yield
         return
-    from rich.console import Console
     from rich.markup import escape
 
-    console, started = Console(stderr=True), time.perf_counter()
-    if console.is_terminal:
-        with console.status(escape(text)):
+    shown, started = console(stderr=True), time.perf_counter()
+    if shown.is_terminal:
+        with shown.status(escape(text)):
             yield
     else:
         tell(f"{text} ...")
@@ -124,4 +123,5 @@ def warn(text: str) -> None:
 
 def tell(text: str) -> None:
     """Write a line to standard error."""
-    print(f"structsmooth: {text}", file=sys.stderr, flush=True)
+    shown = escaped(text) if sys.stderr.isatty() else text  # here, for progress bars take the place of the stream
+    print(f"structsmooth: {shown}", file=sys.stderr, flush=True)

@@ -9,9 +9,12 @@ from itertools import accumulate
 class MatchCounts:
     """Numbers of predicted items, of items in the gold standard, and of items in both (``correct``)."""
 
-    correct: int
-    predicted: int
-    gold: int
+    correct: int = 0
+    predicted: int = 0
+    gold: int = 0
+
+    def __add__(self, other: "MatchCounts") -> "MatchCounts":
+        return MatchCounts(self.correct + other.correct, self.predicted + other.predicted, self.gold + other.gold)
 
     @property
     def precision(self) -> float:

@@ -12,6 +12,7 @@ from structsmooth.settings import Interval, Positive, PositiveInt, check_setting
 from structsmooth.smoothing import Smoother
 from structsmooth.structures.base import Structure, widened
 from structsmooth.structures.checks import require_feasible
+from structsmooth.structures.derivatives import apart_from_hooks
 from structsmooth.structures.distribution import by_example
 from structsmooth.structures.noise import gaussian_noise, gumbel_noise, gumbel_slope
 
@@ -183,7 +184,7 @@ class _ImplicitMaximum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         imle, structure = ctx.imle, ctx.structure
-        with torch.enable_grad():
+        with torch.enable_grad(), apart_from_hooks():
             structure = structure.replace(*(p.detach().requires_grad_() for p in structure.potentials))
             first = _first(structure)
             total = torch.zeros((), dtype=first.dtype, device=first.device)

@@ -65,10 +65,6 @@ class Sequences(ABC):
         if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != end or bool((offsets.diff() < 0).any()):
             raise ValueError(f"{name} must rise from 0 to {end}")
 
-    def _check_not_empty(self) -> None:
-        if bool((self.lengths == 0).any()):
-            raise ValueError(f"sequence {int((self.lengths == 0).nonzero()[0])} is empty")
-
 
 @dataclass(frozen=True)
 class SparseSequences(Sequences):
@@ -82,7 +78,7 @@ class SparseSequences(Sequences):
 
     Raises:
         TypeError: a tensor of the wrong dtype.
-        ValueError: offsets that do not start at 0, that decrease or that do not end with the data; an empty sequence;
+        ValueError: offsets that do not start at 0, that decrease or that do not end with the data;
             values that are not finite, or another number of them than of attributes.
     """
 
@@ -98,7 +94,6 @@ class SparseSequences(Sequences):
             raise TypeError(f"attributes must be int32, got {self.attributes.dtype}")
         self._check_offsets("token_offsets", len(self.attributes))
         self._check_offsets("offsets", len(self.token_offsets) - 1)
-        self._check_not_empty()
         if self.values is not None:
             _check_values("values", self.values, 1)
             if len(self.values) != len(self.attributes):
@@ -153,7 +148,7 @@ class DenseSequences(Sequences):
     Raises:
         TypeError: a tensor of the wrong dtype.
         ValueError: features that are not finite; offsets that do not start at 0, that decrease or that do not end with
-            the data; an empty sequence.
+            the data.
     """
 
     features: Tensor
@@ -163,7 +158,6 @@ class DenseSequences(Sequences):
         _check_values("features", self.features, 2)
         _check_tensor("offsets", self.offsets, 1)
         self._check_offsets("offsets", len(self.features))
-        self._check_not_empty()
 
     @classmethod
     def of(cls, features: Tensor, lengths: Tensor) -> "DenseSequences":
@@ -171,8 +165,8 @@ class DenseSequences(Sequences):
         _check_tensor("lengths", lengths, 1)
         if lengths.dtype != torch.int64:
             raise TypeError(f"lengths must be int64, got {lengths.dtype}")
-        if bool((lengths < 1).any()) or int(lengths.sum()) != len(features):
-            raise ValueError(f"lengths must be positive and sum to the number of tokens, {len(features)}")
+        if bool((lengths < 0).any()) or int(lengths.sum()) != len(features):
+            raise ValueError(f"lengths must be at least 0 and sum to the number of tokens, {len(features)}")
         return cls(features, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
 
     def select(self, indices: Tensor) -> "DenseSequences":
@@ -288,14 +282,14 @@ def compressed_rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pad(values: Tensor, lengths: Tensor) -> Tensor:
-    """Values of consecutive tokens [tokens, ...] as a batch [B, T, ...], with zeros at padding."""
-    mask = torch.arange(int(lengths.max()), device=values.device) < lengths[:, None]
+    """Values of consecutive tokens [tokens, ...] as a batch [B, T, ...], T >= 1, with zeros at padding."""
+    mask = torch.arange(max(int(lengths.max()), 1), device=values.device) < lengths[:, None]
     padded = values.new_zeros(*mask.shape, *values.shape[1:])
     return padded.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)).expand_as(padded), values)
 
 
 def check_labelled(sequences: Sequences, labels: Tensor, features: int, states: int) -> None:
-    """Raise unless there is a sequence, a label of every token, and all are in range."""
+    """Raise unless there is a sequence, a token in each, a label of every token, and all are in range."""
     tokens = int(sequences.offsets[-1])
     if len(sequences) == 0:
         raise ValueError("sequences must hold at least one sequence, got none")
@@ -305,6 +299,8 @@ def check_labelled(sequences: Sequences, labels: Tensor, features: int, states: 
         raise ValueError(f"labels must have shape [tokens] = {(tokens,)}, got {tuple(labels.shape)}")
     _check_ids("labels", labels, states)
     sequences.check_features(features)
+    if bool((sequences.lengths == 0).any()):
+        raise ValueError(f"sequence {int((sequences.lengths == 0).nonzero()[0])} is empty")
 
 
 def _check_ids(name: str, ids: Tensor, size: int) -> None:

@@ -74,6 +74,7 @@ class Allowed:
         number: ``int``, ``float``, or ``None`` for no numbers.
         bounds: of numbers.
         choices: other values.
+        texts: whether it may be any text.
         optional: whether it may be ``None``.
         others: whether values that are neither numbers nor text may be anything, as functions.
     """
@@ -81,6 +82,7 @@ class Allowed:
     number: type | None = None
     bounds: Interval = Interval()
     choices: tuple[Any, ...] = ()
+    texts: bool = False
     optional: bool = False
     others: bool = False
 
@@ -97,6 +99,8 @@ class Allowed:
             elif kind in (int, float):
                 bounds = next((note for note in notes if isinstance(note, Interval)), Interval())
                 allowed = replace(allowed, number=kind, bounds=bounds)
+            elif kind is str:
+                allowed = replace(allowed, texts=True)
             else:
                 allowed = replace(allowed, others=True)
         return allowed
@@ -105,7 +109,7 @@ class Allowed:
         """Raise ``TypeError`` or ``ValueError`` for a value that is not allowed."""
         if (value is None and self.optional) or (self.number is None and not self.choices):
             return
-        if self.others and not isinstance(value, str | int | float):
+        if (self.others and not isinstance(value, str | int | float)) or (self.texts and isinstance(value, str)):
             return
         if self.number is None:
             check_choice(name, value, self.choices)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar, get_type_hints
 
@@ -18,6 +19,7 @@ from structsmooth.problems import Problem
 from structsmooth.settings import check_settings
 from structsmooth.tasks.json_lines import Predictions as Predictions
 from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.text.lines import read_text
 
 T = TypeVar("T")
 
@@ -173,6 +175,14 @@ class FittedTask(ABC):
         """
         raise ValueError(f"--text: {type(self.task).__name__} does not take lines of text")
 
+    def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
+        """The parts of an open stream that are answered one by one, each to be read as a file; here all of it.
+
+        Raises:
+            ValueError: more than a file may have.
+        """
+        yield StringIO("".join(f"{line}\n" for line in read_text(stream)))
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Examples to predict from plain Python objects; here those that are examples already."""
         return inputs
@@ -222,7 +232,7 @@ class FittedTask(ABC):
         Raises:
             ValueError: scores that are no such module, as here.
         """
-        raise ValueError(f"{type(self.task).__name__} has no scores from tensors: taggers export as --format numpy")
+        raise self._not_exported("scores from tensors")
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """Write what predicts by Python and numpy alone.
@@ -230,7 +240,11 @@ class FittedTask(ABC):
         Raises:
             ValueError: there is nothing of the kind, as here.
         """
-        raise ValueError(f"{type(self.task).__name__} has no decoder in numpy: taggers have one; try --format onnx")
+        raise self._not_exported("decoder in numpy")
+
+    def _not_exported(self, lacking: str) -> ValueError:
+        remedy = "taggers export as --format numpy, segments as onnx and pt2; load(DIR).predict serves all tasks"
+        return ValueError(f"{type(self.task).__name__} has no {lacking}: {remedy}")
 
     def save_files(self, folder: Path) -> list[str]:
         """Write what a model needs beside its weights and its description into its folder: names; here none."""

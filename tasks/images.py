@@ -21,7 +21,7 @@ from structsmooth.files import FileError, check_size, decoding, read_bytes
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 _FORMATS = ["JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP"]
 # Bytes that a pixel takes with its features while an image is worked on.
-_PIXEL = 16
+_PIXEL = 96
 
 
 class _OpenCV:

@@ -555,8 +555,8 @@ class Bits(SearchSpace[Prefix]):
     potential_names = ("unary",)
 
     def __init__(self, unary: Tensor, slack: float = 0.0, **options: Any) -> None:
-        super().__init__(**options)
         self.unary, self.slack = unary, slack
+        super().__init__(**options)
         self.bounds = 0
 
     def score(self, y: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Files of tensors and values: they survive kill -9 and execute nothing."""
 
+import errno
 import json
 import math
 import os
@@ -18,7 +19,7 @@ import torch
 from safetensors.torch import save
 
 from structsmooth import sparse_vectors
-from structsmooth.checkpoint import load_state, save_state, write_atomic
+from structsmooth.checkpoint import load_model, load_state, save_model, save_state, write_atomic
 
 TENSORS = {
     "double": torch.linspace(-1, 1, 7, dtype=torch.float64) / 3,
@@ -171,6 +172,34 @@ def test_a_failed_write_leaves_the_old_file(step: str, tmp_path: Path, monkeypat
     write_atomic(path, b"newer")
     assert path.read_bytes() == b"newer"
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_model_is_saved_whole_or_not_at_all(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, steps = {"weights": torch.ones(3)}, [getattr(os, step)] * (step == "fsync")  # of the weights; model.json fails
+
+    def fail(*given: Any) -> None:
+        if not steps:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        steps.pop()(*given)
+
+    save_model(tmp_path / "model", {"name": "old"}, old)
+    monkeypatch.setattr(os, step, fail)
+    name = "json" if step == "fsync" else "safetensors"
+    with pytest.raises(OSError, match=rf"No space left on device: '.*model\.{name}'"):
+        save_model(tmp_path / "model", {"name": "new"}, {"weights": torch.zeros(3)})
+    monkeypatch.undo()
+    description, tensors = load_model(tmp_path / "model")
+    assert (description["name"], tensors["weights"].tolist()) == ("old", [1.0, 1.0, 1.0])
+    assert sorted(os.listdir(tmp_path / "model")) == ["model.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_weights_of_half_precision_are_widened(kind: torch.dtype, tmp_path: Path) -> None:
+    weights = torch.tensor([0.5, -1.25, 0.0])
+    save_model(tmp_path, {}, {"weights": weights.to(kind), "numbers": torch.tensor([1])})
+    tensors = load_model(tmp_path)[1]
+    torch.testing.assert_close(tensors, {"weights": weights, "numbers": torch.tensor([1])}, rtol=0, atol=0)
 
 
 def test_what_cannot_be_saved_leaves_the_old_file(tmp_path: Path) -> None:

@@ -145,6 +145,20 @@ def exported(package):
     return getattr(package, "__all__", [alias.asname for node in imports for alias in node.names if alias.asname])
 
 
+TIME_OR_MEMORY = re.compile(r"\b\d[\d.,]* (?:ms|µs|s|CPU seconds|MB|GB)\b")
+COMMAND = re.compile(r"scripts[/.]|measurements\.md|reproduction\.md|structsmooth (?:train|path|predict)\b")
+# Borders of phones in ms; and the best path of an hour, which no command prints.
+UNPRINTED = {"docs/recipes.md": "## Forced alignment", "docs/structures/paths.md": "## Alignment"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=name_of)
+def test_times_and_memory_stand_beside_the_command_that_prints_them(path):
+    for section in re.split(r"^(?=#+ )", path.read_text(encoding="utf-8"), flags=re.M):
+        prose = re.sub(r"^```.*?^```$", "", section, flags=re.M | re.S)
+        if path.name != "measurements.md" and not section.startswith(UNPRINTED.get(name_of(path), "-")):
+            assert COMMAND.search(section) or not (found := TIME_OR_MEMORY.search(prose)), found[0]
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_reference_has_every_public_name(package):
     listed = {*reference()}

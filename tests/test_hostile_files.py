@@ -23,6 +23,7 @@ from structsmooth.files import (
     size_limit,
 )
 from structsmooth.tasks.images import opened, read_image
+from structsmooth.text.conll import read_corpus
 
 MIB = 1 << 20
 
@@ -113,6 +114,32 @@ def test_arrays_that_are_not_what_they_declare(tmp_path: Path, member: bytes) ->
             read(str(path if read is load_arrays else alone))
 
 
+def test_a_member_that_is_larger_than_it_declares(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.zip", a_png=bytes(3 * MIB))
+    data = bytearray(path.read_bytes())
+    for mark, at in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        struct.pack_into("<I", data, data.index(mark) + at, 10)
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=r"a\.zip/a\.png: expected a member of the archive that can be read"):
+        read_bytes(opened(path) / "a.png")
+
+
+def test_sentences_and_texts_are_bounded_by_their_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, "1")
+    (tmp_path / "a.txt").write_text("a O\n" * 2000)
+    with pytest.raises(FileError, match=r"a\.txt: sentence 1 of 2,000 words: takes 2 MiB in memory"):
+        read_corpus(str(tmp_path / "a.txt"))
+    (tmp_path / "a.jsonl").write_text('{"text": "' + "a " * 2000 + '", "spans": []}')
+    with pytest.raises(ValueError, match=r"a\.jsonl: text 1: more than 1,024 words in a text: make it several"):
+        read_corpus(str(tmp_path / "a.jsonl"))
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "spans": []}\n' * 3000)
+    with pytest.raises(FileError, match=r"a\.jsonl: takes more than 1 MiB in memory"):
+        read_corpus(str(tmp_path / "a.jsonl"))
+    (tmp_path / "a.txt").write_text("".join(f"a{i} O\n\n" for i in range(3000)))
+    with pytest.raises(FileError, match=r"a\.txt: takes more than 1 MiB in memory"):
+        read_corpus(str(tmp_path / "a.txt"))
+
+
 def test_one_limit_for_all_that_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = archive(tmp_path / "a.npz", x_npy=npy((3 * MIB,), data=bytes(3 * MIB)))
     text = archive(tmp_path / "a.zip", a_txt=bytes(3 * MIB), a_png=png(800, 400))
@@ -129,7 +156,7 @@ def test_one_limit_for_all_that_unpacks(tmp_path: Path, monkeypatch: pytest.Monk
     for read in readers:
         with pytest.raises(FileError, match=r"a\.\w+: takes \d+ MiB in memory, and the limit is 1 MiB: if you trust"):
             read()
-    monkeypatch.setenv(LIMIT_VARIABLE, "5")
+    monkeypatch.setenv(LIMIT_VARIABLE, "70")  # a value of JSON is larger in memory than in its file
     for read in readers[:-1]:
         read()
     for odd in ("0", "-1", "x", "1.5"):
@@ -163,5 +190,5 @@ def test_json_and_tables(tmp_path: Path) -> None:
 
 def test_a_device_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, "1")
-    with pytest.raises(FileError, match="/dev/zero: takes 2 MiB"):
+    with pytest.raises(FileError, match="/dev/zero: takes more than 1 MiB"):
         read_bytes(Path("/dev/zero"))

@@ -21,6 +21,7 @@ LAYERS = [
         "structsmooth.settings",
         "structsmooth.sparse_vectors",
         "structsmooth.spelling",
+        "structsmooth.terminal",
         "structsmooth.messages",
         "structsmooth.plain",
     },
@@ -28,7 +29,7 @@ LAYERS = [
         "structsmooth.structures." + name
         for name in (
             *("active_set", "base", "batch", "checks", "containers", "distribution", "noise", "operators", "scans"),
-            *("semirings", "sparse_marginals", "transforms"),
+            *("derivatives", "optimal_face", "semirings", "sparse_marginals", "transforms"),
         )
     },
     {"structsmooth.structures"},

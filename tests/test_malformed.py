@@ -7,7 +7,7 @@ from refusals import Refusals, refusing
 from torch import Tensor
 
 from structsmooth import L2, Entropy, LinearChain, LinearScore, StructuralHinge, WeightedHamming
-from structsmooth.problems import SparseSequences
+from structsmooth.problems import SparseChainProblem, SparseSequences
 from structsmooth.structures import lengths_from_mask
 
 B, T, S = 2, 3, 4
@@ -114,7 +114,11 @@ CASES: Refusals = {
     ),
     "offsets beyond the tokens": (lambda: sequences(offsets=torch.tensor([0, 1, 3])), ValueError, "offsets .* 0 to 2"),
     "offsets are empty": (lambda: sequences(offsets=torch.zeros(0).long()), ValueError, "offsets must rise"),
-    "empty sequence": (lambda: sequences(offsets=torch.tensor([0, 2, 2])), ValueError, "sequence 1 is empty"),
+    "empty sequence": (
+        lambda: SparseChainProblem(sequences(offsets=torch.tensor([0, 2, 2])), torch.tensor([0, 0]), 2, S),
+        ValueError,
+        "sequence 1 is empty",
+    ),
     "index beyond the end": (lambda: sequences().select(torch.tensor([2])), IndexError, "ind(ex|ices)"),
     "index from the end": (lambda: sequences().select(torch.tensor([-2])), IndexError, "ind(ex|ices)"),
     # Scores

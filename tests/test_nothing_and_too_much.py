@@ -1,5 +1,6 @@
 """Batches of nothing, examples that are wrong, and scores at the limits of their dtype: one rule for all layers."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +41,7 @@ from structsmooth.decisions import IMLE, Perturbed, linear_sum_assignment, norma
 from structsmooth.factors import Automaton, Budget
 from structsmooth.smoothing import Smoother
 from structsmooth.structures import Accepted, LowRankChain
-from structsmooth.structures.checks import Backend, NonFiniteScoresError, NoOutputError
+from structsmooth.structures.checks import Backend, ForbiddenLabelsError, NonFiniteScoresError, NoOutputError
 
 INF = math.inf
 EDGE, NO_EDGES = torch.tensor([[0, 1]]), torch.zeros(0, 2, dtype=torch.int64)
@@ -291,7 +292,7 @@ class Unsaid(Candidates):
 def test_hamming_does_not_guess_positions() -> None:
     with pytest.raises(TypeError, match=r"Unsaid does not say what its positions are, so Hamming\(\)"):
         Unsaid(torch.zeros(2, 3)).cost_augmented(torch.tensor([0, 1]), Hamming())
-    with pytest.raises(TypeError, match="labels_are_classes = True"):
+    with pytest.raises(TypeError, match=r"cost=lambda structure, y: costs.* labels_are_classes = True"):
         Unsaid(torch.zeros(2, 3)).minimum_bayes_risk()
 
 
@@ -373,3 +374,55 @@ def test_regrets_of_large_scores_are_not_negative() -> None:
     for seed in range(20):
         scores = 1e6 * torch.randn(1, 4, 2, generator=torch.Generator().manual_seed(seed))
         assert SPOPlus()(Subset(scores, 2), Subset(scores / 2, 2)) >= 0
+
+
+def test_bands_agree_about_examples_without_cells() -> None:
+    for lengths, backend in itertools.product(([0, 1], [0, 0], [1, 0]), ("auto", "torch")):
+        sizes, zeros = torch.tensor([lengths, [2, 2]]), torch.zeros(2, 2).long()
+        space = Alignment(torch.zeros(2, 2, 2), lengths=sizes, band=zeros, backend=backend)  # type: ignore[arg-type]
+        value, y = space.max()
+        for found in (space.topk(2)[0][:, 0], space.score(y), space.logsumexp()[:1], space.log_prob(y)[:1]):
+            assert_close(found, value[: len(found)])
+        assert value.tolist() == [0, 0]
+
+
+def test_forbidden_labels_are_named_with_the_part_that_is() -> None:
+    z, y = torch.zeros, torch.zeros(3, 6).long()
+    y[2, 4] = 1
+    chain, durations = LinearChain(z(3, 6, 2), z(2, 2)), z(3, 2)
+    unary, pairs = z(3, 6, 2), z(2, 2)
+    unary[2, 4, 1] = pairs[0, 1] = -INF
+    segments, durations[2, 1] = torch.tensor([[0, 1, -1, -1, 0, -1]] * 3), -INF
+    segments[:2, 1] = 0
+    spaces = [
+        (LinearChain(unary, z(2, 2)), y, "example 2 of the batch.* label 1 at position 4 is not allowed"),
+        (LinearChain(unary, z(2, 2), backend="torch"), y, "label 1 at position 4 is not allowed"),
+        (chain.replace(z(3, 6, 2), pairs), y, "label 1 after label 0, from position 3 to 4, is not allowed"),
+        (SemiMarkov(z(3, 6, 2), z(2, 2), durations), segments, "3 positions with label 1, from position 1 to 3, is"),
+        (SemiMarkov(z(3, 6, 2), pairs, z(3, 2)), segments, "label 1 after label 0, at position 1, is not allowed"),
+        (SemiMarkov(unary, z(2, 2), z(3, 2)), y, "label 1 at position 4 is not allowed"),
+        (Candidates(unary[:, 4]), y[:, 4], r"the part scores\[1\] is not allowed"),
+        (Matching(z(3, 2, 2)), z(3, 2).long(), "no output of Matching, although each of their parts is allowed"),
+    ]
+    for (space, labels, message), loss in itertools.product(spaces, (StructuralHinge.crf(), StructuralHinge())):
+        if isinstance(space, Matching) and loss.cost is None:
+            continue  # has no likelihood
+        with pytest.raises(ForbiddenLabelsError, match=message):
+            loss(space, labels)
+
+
+def test_nested_tensors_are_refused_by_name() -> None:
+    z, own = torch.zeros, torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(3, 3)], layout=torch.jagged)
+    makers: list[Callable[[], Any]] = [
+        lambda: LinearChain(own, z(3, 3)),
+        lambda: SemiMarkov(own, z(3, 3), z(2, 3)),
+        lambda: Tree(own, z(2, 3, 3, 3), z(2, 3).long()),
+        lambda: Candidates(own),
+        lambda: Matching(own),
+        lambda: Alignment(own),
+        lambda: ProjectiveTree(own, z(2, 3)),
+        lambda: Subset(own, 2),
+    ]
+    for make in makers:
+        with pytest.raises(TypeError, match=r"a nested one: take \w+.to_padded_tensor\(0\)"):
+            make()

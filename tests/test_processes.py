@@ -1,9 +1,10 @@
 """Processes join and leave."""
 
 from importlib import import_module
+from threading import Thread
 
 import pytest
-from torch.distributed import TCPStore
+from torch.distributed import HashStore, TCPStore
 from two_processes import ended, started
 
 from structsmooth import processes
@@ -90,6 +91,25 @@ def test_errors_name_the_process_before_it_has_joined(monkeypatch):
     match = r"^process 3 cannot reach the others, .* \(nobody listens\)$"
     with pytest.raises(ConnectionError, match=match), processes.joined():
         pass
+
+
+def test_all_processes_get_one_name():
+    """The first waits until each of the others has it, and for nobody else."""
+    store, names = HashStore(), {}
+
+    def join(rank):
+        names[rank] = processes._agreed_name(store, rank, 3)
+
+    threads = [Thread(target=join, args=(rank,), daemon=True) for rank in range(3)]
+    for thread in (threads[0], threads[1]):
+        thread.start()
+    threads[0].join(0.2)
+    assert not names  # the third has not come
+    threads[2].start()
+    for thread in threads:
+        thread.join(60)
+    assert len(names) == 3
+    assert len({*names.values()}) == 1
 
 
 def unreachable(*_arguments, **_settings):

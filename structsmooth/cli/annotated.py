@@ -63,8 +63,8 @@ def add_check(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 def convert(options: Namespace) -> int:
     """Convert annotated texts from one form to another.
 
-    The input is JSON of doccano, prodigy, spaCy, Label Studio or Hugging Face, lines of it or a list; a text with a
-    file of brat (``.ann``) beside it, or a folder of such; CoNLL-U; or columns.
+    The input is JSON of doccano, prodigy, spaCy, Label Studio or Hugging Face, lines of it or a list; the TSV of
+    WebAnno; a text with a file of brat (``.ann``) beside it, or a folder of such; CoNLL-U; or columns.
     """
     if os.path.exists(options.output) and os.path.samefile(options.input, options.output):
         raise ValueError(f"{options.output} is the file to read: give another one to write")

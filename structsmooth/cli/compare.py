@@ -66,15 +66,16 @@ def compare(options: Namespace) -> int:
     with stage(f"checking {len(runs)} runs on few examples"):
         _check(problem, runs, options.passes)
     histories: dict[str, dict[str, list[History]]] = {text: {label: [] for label in solvers} for text in lams}
-    try:
-        with open_logs(options.log_json, options.csv, options.tensorboard) as written:
-            for run in runs:
-                histories[run.lam_text][run.label].append(_history(run, data, options.passes, written))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command continues") from None
     title = f"{options.task}: n = {problem.n:,}, {problem.dim:,} weights, train: {data.files['train']}, "
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
-    _write_report(title, options, data, solvers, histories, lams)
+    try:
+        logs = open_logs(options.log_json, options.csv, options.tensorboard)
+        with RunFolder(Path(options.out)).held(), logs as written:
+            for run in runs:
+                histories[run.lam_text][run.label].append(_history(run, data, options.passes, written))
+            _write_report(title, options, data, solvers, histories, lams)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted; saved in {options.out}: the same command continues") from None
     return 0
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth import __version__, processes
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.files import checksum
+from structsmooth.files import checksum, naming
 from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.solvers import Progress
@@ -56,7 +56,7 @@ def form_of(examples: Sequence[Any]) -> str:
 
 def read_examples(task: Task | FittedTask, path: str, split: Split) -> Sequence[Any]:
     """Examples of a file, with what is being read, and as what, on standard error."""
-    with stage(f"reading {path}"):
+    with stage(f"reading {path}"), naming(path):
         examples = task.read(path, split)
     note_form(path, examples)
     if split == "train" and isinstance(task, Task) and (summary := task.summary_of(examples)):

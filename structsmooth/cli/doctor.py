@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -24,6 +23,7 @@ from structsmooth.cli.self_test import check_oracles, check_training
 from structsmooth.files import DATA_VARIABLE
 from structsmooth.messages import stage
 from structsmooth.tasks import TASKS, load_task
+from structsmooth.terminal import console
 
 # Modules that each optional extra of the package brings.
 EXTRAS = {
@@ -171,11 +171,11 @@ def _show(findings: dict[str, list[Finding]], faults: list[Finding]) -> None:
         for finding in found:
             mark = "[red]✗[/]" if finding.advice else "[green]✓[/]"
             table.add_row(section if finding is found[0] else "", f"{mark} {finding.name}", escape(finding.value))
-    console = Console()
-    console.print(table, highlight=False)
+    shown = console()
+    shown.print(table, highlight=False)
     for fault in faults:
         print(f"structsmooth: {fault.name}: {fault.advice}", file=sys.stderr)
-    console.print("\nall is well" if not faults else f"\nwrong: {', '.join(fault.name for fault in faults)}")
+    shown.print("\nall is well" if not faults else f"\nwrong: {', '.join(fault.name for fault in faults)}")
 
 
 def _tested(name: str, test: Callable[[], str]) -> Finding:

@@ -47,7 +47,7 @@ class Splits:
         left = set(range(len(self._examples))) - set(out)
         kept = [self._examples[i] for i in sorted(left)]
         fitted = task.fit(kept)
-        return fitted, fitted.problem(kept), HeldOut([self._examples[i] for i in out])
+        return fitted, fitted.problem(kept), HeldOut(fitted.examples([self._examples[i] for i in out]))
 
 
 def folds(texts: Sequence[int] | None, n: int, count: int, seed: int) -> list[list[int]]:

@@ -16,11 +16,13 @@ from structsmooth import __version__
 from structsmooth.cli.layout import COMMANDS, Layout, add_verbosity_flags, chosen_verbosity
 from structsmooth.messages import bounded, speaking
 from structsmooth.spelling import suggestion
+from structsmooth.terminal import STANDARD_OUTPUT, guarded
 
 _INTERRUPTED = 130
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
+@guarded()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -31,12 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"{options.command} runs in one process; only train runs in several")
         with speaking(chosen_verbosity(options)):
             code: int = options.run(options)
+        sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # The reader has closed the pipe; the interpreter must not complain about it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has closed the pipe
+        _discard_output()
         return 1
-    except (ValueError, TypeError, OSError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, MemoryError, RecursionError) as error:
+        if getattr(error, "filename", None) == STANDARD_OUTPUT:
+            _discard_output()
         print(f"structsmooth: error: {bounded(_sentence(error), 2000)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
@@ -45,8 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
+def _discard_output() -> None:
+    """Let the interpreter not complain at exit, too, that standard output takes no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _sentence(error: Exception) -> str:
     """An error in words: those of the operating system begin with a number."""
+    if isinstance(error, MemoryError):
+        return f"this machine has not enough memory for it: {error}".removesuffix(": ")
     if isinstance(error, OSError) and error.strerror is not None and error.filename is not None:
         missing = error.strerror == os.strerror(errno.ENOENT)
         reason = "no such file or folder; check the path" if missing else error.strerror

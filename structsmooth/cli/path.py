@@ -18,7 +18,7 @@ from structsmooth.cli.data import SPLITS, TrainingData, add_data_flags, add_task
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.layout import add_log_flags
 from structsmooth.cli.report import markdown_table, terminal_bar
-from structsmooth.experiments import Logs, open_logs
+from structsmooth.experiments import Logs, RunFolder, open_logs
 from structsmooth.messages import stage
 from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
@@ -35,7 +35,8 @@ _INTERRUPTED = 130
 def path(options: Namespace) -> int:
     """Compute the solutions of a task for all λ of a range, and measure them."""
     data = TrainingData.read(options)
-    with open_logs(options.log_json, options.csv, options.tensorboard) as written:
+    logs = open_logs(options.log_json, options.csv, options.tensorboard)
+    with RunFolder(Path(options.out)).held(), logs as written:
         return _computed(data, options, written)
 
 

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,6 +21,7 @@ from structsmooth.messages import Verbosity, shown_on, tell, verbosity
 from structsmooth.solvers import Progress
 from structsmooth.solvers.progress import TimeLeft
 from structsmooth.solvers.state import Callback
+from structsmooth.terminal import console
 
 _ROWS = 12
 
@@ -29,8 +29,8 @@ _ROWS = 12
 @contextmanager
 def terminal_bar(*columns: ProgressColumn, total: float | None = None, done: int = 0) -> Iterator[Callable[..., None]]:
     """A function that updates a progress bar on the terminal; where there is no terminal, nothing is drawn."""
-    console, times = Console(stderr=True), (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"))
-    with ProgressBar(*columns, *times, console=console, disable=not shown_on(console)) as bar:
+    shown, times = console(stderr=True), (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"))
+    with ProgressBar(*columns, *times, console=shown, disable=not shown_on(shown)) as bar:
         yield partial(bar.update, bar.add_task("", total=total, completed=done))
 
 
@@ -68,7 +68,7 @@ class _Estimate:
 
     def __init__(self, passes: int, label: str, done: int) -> None:
         self._done, self._time = done, TimeLeft(passes)
-        self._wanted = verbosity() is not Verbosity.QUIET and not Console(stderr=True).is_terminal
+        self._wanted = verbosity() is not Verbosity.QUIET and not console(stderr=True).is_terminal
         if self._wanted:
             tell(f"{label}, up to {passes} passes ...")
 

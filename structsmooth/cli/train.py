@@ -3,12 +3,10 @@
 import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
@@ -25,6 +23,7 @@ from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.trained import TrainedModel
+from structsmooth.terminal import console
 
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", *PRESENTATION}
@@ -47,7 +46,11 @@ def _only_first_speaks() -> Iterator[None]:
 @_only_first_speaks()
 def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
-    solver, out, settings = processes.run_on_all_ranks(lambda: _prepared(options))
+    with ExitStack() as held:
+        return _trained(options, *processes.run_on_all_ranks(lambda: _prepared(options, held)))
+
+
+def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     _prepare_encoder(options, out)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
@@ -79,15 +82,17 @@ def train(options: Namespace) -> int:
         if options.calibrate:
             with stage("fitting the temperature of probabilities to the development data"):
                 model.calibrated(data.held_out["dev"].examples).save(out)
-        Console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
+        console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 
 
-def _prepared(options: Namespace) -> tuple[Solver[Any], Path, dict[str, Any]]:
-    """The solver, the folder of the run, and the settings that a run must have to go on, with the data."""
+def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, dict[str, Any]]:
+    """The solver, the folder of the run, which is held, and the settings that a run must have to go on."""
     if options.device != "cpu" and load_task(options.task).cpu_alone and not getattr(options, "tune", None):
         raise ValueError(f"--device: {options.task} has no module, and trains on the CPU alone; got {options.device}")
     solver, out = from_flags(SOLVERS[options.solver], options), Path(options.out)
+    if processes.rank() == 0:
+        held.enter_context(RunFolder(out).held())
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
     settings |= solver_settings(solver) | identity(data_files(options))
@@ -117,7 +122,7 @@ def _prepare_encoder(options: Namespace, out: Path) -> None:
     except KeyboardInterrupt:
         remedy = f"--resume continues after the last complete epoch, in {options.out}"
         raise KeyboardInterrupt(f"interrupted while the encoder was tuned; {remedy}") from None
-    Console().print(history_table(history, task.headline, f"dev {task.headline}"))
+    console().print(history_table(history, task.headline, f"dev {task.headline}"))
     options.encoder, options.layers, options.device = task.encoder, task.layers, "cpu"
 
 
@@ -131,13 +136,13 @@ def _check_calibration(data: TrainingData) -> None:
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
     """Print the history, and metrics of the weights on all held-out data; returns the metrics by split."""
-    console = Console()
-    console.print(history_table(result.history, data.headline, data.watched_metric))
-    console.print(result.message, highlight=False)
+    shown = console()
+    shown.print(history_table(result.history, data.headline, data.watched_metric))
+    shown.print(result.message, highlight=False)
     metrics = {}
     for split, held_out in data.held_out.items():
         metrics[split], table = held_out.measure(data.task, result.weights)
-        console.print(f"\n{split}: {data.files[split]}\n{table}", highlight=False)
+        shown.print(f"\n{split}: {data.files[split]}\n{table}", highlight=False)
     return metrics
 
 

@@ -3,8 +3,8 @@
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.files import checksum
+from structsmooth.files import checksum, naming, writing
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask, load_task
@@ -22,6 +22,7 @@ from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
+from structsmooth.text.lines import source_name
 
 _HELP_MODEL = "model directory, the --out of structsmooth train"
 # What tasks override that have files of a kind.
@@ -70,8 +71,11 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
     """Write the predictions of models, each of what the one before it writes, into a file or to standard output."""
     source: str | TextIO = sys.stdin if file == "-" else file
     name = "standard input" if file == "-" else file
+    if file == "-" and len(models) == options.top == 1 and not (options.pictures or options.masks):
+        _answer(options, models[0], output)
+        return
     for number, model in enumerate(models):
-        with stage(f"reading {name}"):
+        with stage(f"reading {name}"), naming(name):
             examples = model.task.read_text(source) if options.text and not number else model.task.read(source)
         note_form(name, examples)
         if options.gazetteer and not number:
@@ -85,8 +89,38 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
             source.name = name = f"what model {number + 1} writes"
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
-    with open(output, "w", encoding="utf-8") if output else nullcontext(sys.stdout) as stream:
+    with _answers(output) as stream:
         _write(options, model, examples, predictions, stream)
+
+
+def _answer(options: Namespace, model: TrainedModel, output: str | None) -> None:
+    """Write the predictions of what comes by standard input, as it comes."""
+    form, stream = "", None
+    with ExitStack() as opened:
+        for source in model.task.arriving(sys.stdin, options.text):
+            name = source_name(source)
+            examples = model.task.read_text(source) if options.text else model.task.read(source)
+            before, form = form, form_of(examples)
+            if stream is None:
+                note_form(name, examples)
+            elif form != before:
+                raise ValueError(f"{name}: read as {form}, and what came before as {before}: give all of it in a file")
+            if options.gazetteer:
+                examples = model.task.restricted(examples, options.gazetteer)
+            predictions = _predicted(model, examples, 1, name)
+            stream = stream or opened.enter_context(_answers(output))  # a file stays as it was if nothing can be read
+            _write(options, model, examples, predictions, stream)
+            stream.flush()
+
+
+@contextmanager
+def _answers(output: str | None) -> Iterator[TextIO]:
+    """The file, or standard output, that answers are written to."""
+    if output is None:
+        yield sys.stdout
+        return
+    with writing(output), open(output, "w", encoding="utf-8") as stream:
+        yield stream
 
 
 def _predicted(model: TrainedModel, examples: Sequence[Any], k: int, name: str) -> Predictions:
@@ -159,7 +193,7 @@ def add_export(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     _add_model(parser)
     help_format = (
-        "onnx and pt2: a file with the scores and the search for the best output, from tensors; numpy: for taggers, a "
+        "onnx and pt2: for segments, a file with all that predict does, from samples; numpy: for taggers, a "
         "folder with the weights and a program in Python and numpy"
     )
     parser.add_argument("--format", required=True, choices=("onnx", "pt2", "numpy"), help=help_format)

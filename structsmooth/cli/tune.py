@@ -92,16 +92,17 @@ def tune(options: Namespace) -> int:
     splits = Splits(options)
     outcomes = []
     try:
-        with open_logs(options.log_json, options.csv, options.tensorboard) as written:
+        logs = open_logs(options.log_json, options.csv, options.tensorboard)
+        with RunFolder(Path(options.out)).held(), logs as written:
             for setting in settings:
                 runs = [_run(setting, splits, name, Path(options.out), written) for name in splits.names]
                 scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]
                 outcomes.append(Outcome(setting, scores, runs))
+            _write_report(options, splits, ranked(outcomes))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; finished runs are in {options.out}; the same command continues"
         ) from None
-    _write_report(options, splits, ranked(outcomes))
     return 0
 
 

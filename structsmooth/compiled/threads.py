@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from typing import TypeVar
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 import torch
 
@@ -52,6 +52,16 @@ def sharing_passes(threads: int) -> Iterator[None]:
 def of_passes() -> int:
     """Number of threads that share a pass over all examples; see :func:`sharing_passes`."""
     return _of_passes.get()
+
+
+def on_own_thread(function: Callable[..., R]) -> Callable[..., R]:
+    """A function that may differentiate inside of an operator: modes, hooks and transforms of the caller are away."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> R:
+        return _pool(1).submit(torch.no_grad()(function), *arguments).result()
+
+    return call
 
 
 @cache

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import default_collate
+
+from structsmooth.problems.module import stacked
 
 Pair = tuple[Any, Any]
 
@@ -53,7 +54,7 @@ class Collate:
 
 
 def _default(X: list[Any], y: list[Any] | None) -> Pair:
-    return default_collate(X), None if y is None else default_collate(y)
+    return stacked(X), None if y is None else stacked(y)
 
 
 def _takes_outputs_apart(function: Callable[..., Any]) -> bool:

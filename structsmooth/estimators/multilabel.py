@@ -87,8 +87,9 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
             ValueError: columns of more than two values, labels that no example has, pairs that are no columns, or what
                 scikit-learn's estimators refuse.
         """
-        names, self._is_column = getattr(y, "columns", None), np.ndim(np.asarray(y)) == 1
+        names = getattr(y, "columns", None)
         X, table = self._validated(X, y)
+        self._is_column = np.ndim(np.asarray(y)) == 1
         kept, weights = SampleWeights.of(sample_weight, len(table))
         X, table = X[kept], table[kept]
         self.label_names_ = [str(name) for name in (range(table.shape[1]) if names is None else names)]
@@ -226,10 +227,24 @@ class MultiLabelClassifier(ClassifierMixin, SolvedEstimator):
 
     def _validated(self, X: MatrixLike, y: MatrixLike, *, reset: bool = True) -> tuple[Any, NDArray[Any]]:
         require_columns("y", y, None if reset else self._columns)
+        _refuse_lists(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, reset=reset)
         check_classification_targets(y)
         table = y.toarray() if sparse.issparse(y) else np.asarray(y)
         return X, table.reshape(len(table), -1)
+
+
+_FROM_LISTS = "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y) makes such a matrix of lists of labels"
+
+
+def _refuse_lists(y: Any) -> None:
+    """Raise ``ValueError`` for lists or sets of the labels of each example, which are no rows of a matrix."""
+    try:
+        first = [] if sparse.issparse(y) else np.asarray(y).reshape(-1)[:1].tolist()
+    except ValueError:  # of different lengths
+        first = [()]
+    if first and isinstance(first[0], (list, tuple, set, frozenset)):
+        raise ValueError(f"y must be a binary matrix [n, L], a column of 0 and 1 for each label; {_FROM_LISTS}")
 
 
 def _present(table: NDArray[Any], values: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
@@ -248,7 +263,7 @@ def _two_values(column: NDArray[Any]) -> NDArray[Any]:
         few = "fewer" if len(found) < 2 else "multiclass"
         raise ValueError(
             "Only binary classification is supported for a label, with 2 classes such as 0 and 1. "
-            f"The type of the target is {few}: got {found[:5].tolist()}"
+            f"The type of the target is {few}: got {found[:5].tolist()}. {_FROM_LISTS}"
         )
     return found
 

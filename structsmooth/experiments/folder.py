@@ -1,8 +1,10 @@
 """The folder of a run: its checkpoint, from which it can go on, and its record."""
 
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,12 @@ from structsmooth import processes
 from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
 from structsmooth.history import History, Row
 from structsmooth.solvers import Progress, Solver, State
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB
+    from fcntl import flock as lock_folder
+except ImportError:  # on Windows
+    lock_folder = None  # type: ignore[assignment]
 
 # What a run that was killed may leave.
 _BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts", "encoder"}
@@ -31,6 +39,38 @@ class RunFolder:
 
     path: Path
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which no other process may run here: a lock of the folder, which ends with its process.
+
+        The folder is made, and taken away if nothing was saved. Windows and some network file systems lock no folders.
+
+        Raises:
+            ValueError: another process runs here.
+            NotADirectoryError: it is a file.
+        """
+        with suppress(FileExistsError):
+            self.path.mkdir(parents=True)
+        if lock_folder is None:
+            yield
+            return
+        place = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                lock_folder(place, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                busy = f"{self.path}: another run writes into this folder: wait for its end, or choose another --out"
+                raise ValueError(busy) from None
+            except OSError:  # a file system without locks
+                pass
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # it has files
+                    self.path.rmdir()
+        finally:
+            os.close(place)
 
     def claim(self, *, resume: bool, overwrite: bool) -> None:
         """Refuse a directory whose files a run would replace unasked.

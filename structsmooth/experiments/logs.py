@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from structsmooth import processes
+from structsmooth.files import writing
 from structsmooth.solvers import Progress
 
 Values = Mapping[str, Any]
@@ -97,8 +98,9 @@ def file_name(text: str) -> str:
 
 def _json_log(stream: TextIO) -> _Write:
     def write(names: Values, record: Values) -> None:
-        stream.write(json.dumps({**names, **record}) + "\n")
-        stream.flush()
+        with writing(stream.name):
+            stream.write(json.dumps({**names, **record}) + "\n")
+            stream.flush()
 
     return write
 
@@ -113,7 +115,7 @@ def _csv_log(path: Path) -> _Write:
         rows.append({**names, **record})
         anew = not rows[-1].keys() <= columns.keys()
         columns.update(dict.fromkeys(rows[-1]))
-        with open(path, "w" if anew else "a", newline="", encoding="utf-8") as file:
+        with writing(path), open(path, "w" if anew else "a", newline="", encoding="utf-8") as file:
             table = DictWriter(file, list(columns), lineterminator="\n")
             if anew:
                 table.writeheader()

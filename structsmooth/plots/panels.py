@@ -7,6 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from structsmooth.checkpoint import save_figure
+
 # The palette of Okabe and Ito, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
@@ -24,7 +26,7 @@ def panels(
     yield grid
     for panel in grid.flat:
         panel.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
+    save_figure(path, figure, dpi=120)
 
 
 def is_drawn(value: float | None, log: bool) -> bool:

@@ -52,6 +52,21 @@ class Dataset(Protocol):
     def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
 
 
+def stacked(examples: list[Any]) -> Any:
+    """What torch's ``default_collate`` gives; ``ValueError`` with what to do if the examples differ in size."""
+    try:
+        return default_collate(examples)
+    except RuntimeError as error:
+        if "equal size" not in str(error):
+            raise
+        raise ValueError(
+            "examples have different sizes, which torch does not stack: give collate=, a function of the list of "
+            "pairs, such as lambda pairs: ((pad_sequence([x for x, _ in pairs], batch_first=True), "
+            "torch.tensor([len(x) for x, _ in pairs])), pad_sequence([y for _, y in pairs], batch_first=True)) for a "
+            "module that takes (x, lengths), as LinearScore does"
+        ) from error
+
+
 class ModuleProblem(Problem):
     """Structural hinge losses of a score module over a dataset, in plain torch, on the module's device.
 
@@ -94,7 +109,7 @@ class ModuleProblem(Problem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int | None = None,
-        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = stacked,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         chunk_size: int = 32,
     ) -> None:

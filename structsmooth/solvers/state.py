@@ -62,7 +62,7 @@ class Result:
             reached += f", the best of {history[-1].passes}"
         advice = {
             Status.CONVERGED: f"{'the gap' if row.gap is not None else 'what could be gained'} is below the tolerance",
-            Status.PASS_LIMIT: _prospect(row, history[-1]),
+            Status.PASS_LIMIT: _prospect(row, history),
             Status.STOPPED: "a callback asked for it",
             Status.INTERRUPTED: "stopped on request",
             Status.DIVERGED: f"no step size worked in {retries} tries; check the scale of the features",
@@ -70,15 +70,17 @@ class Result:
         return cls(state.best_weights, row, history, status, f"{status.value}: {reached}; {advice}", state)
 
 
-def _prospect(best: Row, last: Row) -> str:
-    """What more passes would do, as far as the last ones tell."""
+def _prospect(best: Row, history: History) -> str:
+    """What more passes can do, as far as is known: at most the gap, or what the last ones did."""
+    last = history[-1]
     if last.passes == 0:
         return "no pass was made"
-    if best.passes == last.passes:
-        return "more passes would give a smaller objective"
     if best.gap is not None:
-        return "more passes would give a smaller gap"
-    return f"the objective has not decreased since pass {best.passes}"
+        return f"more passes can lower the objective by {best.gap:.2g} at most"
+    if best.passes < last.passes or len(history) < 2:
+        return f"the objective has not decreased since pass {best.passes}"
+    before = history[-2]
+    return f"the objective fell by {before.objective - last.objective:.2g} since pass {before.passes}"
 
 
 @dataclass

@@ -36,7 +36,7 @@ class ActiveSets:
 
     def __init__(self, batch: int, metric: Tensor) -> None:
         self.metric = metric
-        self.values = torch.zeros(batch, 4, 1, dtype=torch.float64, device=metric.device)
+        self.values = torch.zeros(batch, 4, min(1, len(metric)), dtype=torch.float64, device=metric.device)
         self.index = torch.zeros_like(self.values, dtype=torch.int64)
         self.linear, self.weights = (self.values.new_zeros(batch, 4) for _ in range(2))
         self.products = self.values.new_zeros(batch, 4, 4)
@@ -45,6 +45,11 @@ class ActiveSets:
     def mean(self, rows: Tensor) -> Tensor:
         """Σ_j u_j v_j of some examples: [b, D]."""
         return weighted_sum(self.weights[rows], self.index[rows], self.values[rows], len(self.metric))
+
+    def vertices(self, rows: Tensor, slot: int) -> Tensor:
+        """The vertices [b, D] of some examples in a slot."""
+        one = self.values.new_ones(len(rows), 1)
+        return weighted_sum(one, self.index[rows, slot, None], self.values[rows, slot, None], len(self.metric))
 
     def has(self, rows: Tensor, vertices: Tensor) -> Tensor:
         """Whether vertices [b, D] of some examples are active already: bool [b]."""

@@ -15,6 +15,7 @@ from structsmooth.structures.checks import (
     require_count,
     require_device,
     require_scores,
+    without_parameters,
 )
 from structsmooth.structures.distribution import Distribution
 from structsmooth.structures.operators import with_gradients_of_scores
@@ -57,7 +58,10 @@ class Structure(Distribution):
 
     def __init__(self, validate_args: bool | None = None) -> None:
         self._validate_args = self.validate_args_default if validate_args is None else validate_args
-        self._check_potentials(self.potential_names)
+        names = [name for name in self.potential_names if hasattr(self, name)]  # a subclass may set them later
+        for name in names:
+            setattr(self, name, without_parameters(getattr(self, name)))
+        self._check_potentials(names)
 
     @property
     def validate_args(self) -> bool:
@@ -76,17 +80,15 @@ class Structure(Distribution):
         names, before = self.potential_names, self.potentials
         _check_number(names, potentials)
         _check_fit(names[0], potentials[0], before[0])
-        structure = self._changed(dict(zip(names, potentials, strict=True)))
+        structure = self._changed(dict(zip(names, map(without_parameters, potentials), strict=True)))
         structure.check_shapes()
         changed = [name for name, new, old in zip(names, potentials, before, strict=True) if new is not old]
         structure._check_potentials(changed)
         return structure
 
     def _check_potentials(self, names: Iterable[str]) -> None:
-        if self.validate_args:
-            for name in names:
-                if hasattr(self, name):  # a subclass that checks nothing may set them later
-                    self.check_values(name)
+        for name in names if self.validate_args else ():
+            self.check_values(name)
 
     def check_values(self, name: str) -> None:
         """Raise ``ValueError`` for wrong values of the potentials called ``name``, whose shape is correct.

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from structsmooth.compiled.gpu import HAS_TRITON, runs_kernels
 from structsmooth.settings import Interval, check_number
@@ -28,7 +29,7 @@ class ExampleError(ValueError):
     Args:
         examples: the numbers of the examples in their batch, or among all; none if all examples share what is wrong.
         among: what they are some of: ``"the batch"`` or ``"the problem"``.
-        name: the argument that is wrong.
+        name: the argument that is wrong, or the reason.
     """
 
     message: ClassVar[str]
@@ -51,7 +52,7 @@ class ForbiddenLabelsError(ExampleError):
     """Labels that no output may have: their score is -inf."""
 
     message = (
-        "labels of {examples} are forbidden: their score is -inf. "
+        "labels of {examples} are forbidden: their score is -inf{name}. "
         "Correct them, leave the example out, or allow the parts that they have"
     )
 
@@ -80,9 +81,14 @@ def first_examples(wrong: Tensor) -> list[int]:
 
 
 def require_tensor(name: str, value: Any) -> None:
-    """Raise ``TypeError`` unless the value is a tensor."""
+    """Raise ``TypeError`` unless the value is a tensor, with the same sizes for all examples."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+    if value.is_nested:
+        raise TypeError(
+            f"{name} must be a padded tensor, got a nested one: take {name}.to_padded_tensor(0), and give the number "
+            "of positions of each example as lengths, sizes or a mask"
+        )
 
 
 def require_scores(name: str, value: Any) -> None:
@@ -225,6 +231,8 @@ def require_feasible(structure: Any, *values: Tensor) -> None:
 
 def is_below_infinity(scores: Tensor) -> bool:
     """Whether there is no NaN and no +inf among scores; reads their values."""
+    if 0 in scores.stride():  # of entries that are the same in memory, one is enough
+        scores = scores[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in scores.stride())]
     # The maximum of anything with a NaN is NaN, and NaN < inf is false.
     return not scores.numel() or float(scores.detach().amax()) < torch.inf
 
@@ -286,3 +294,9 @@ plain_torch_exported = ContextVar("plain_torch_exported", default=False)
 def exports_plain_torch() -> bool:
     """Whether a graph is traced that may have no operators of this library: by choice, or since it becomes ONNX."""
     return is_exporting() and (plain_torch_exported.get() or torch.onnx.is_in_onnx_export())
+
+
+def without_parameters(scores: Tensor) -> Tensor:
+    """Scores, copied if they lie where a parameter does: wrappers free it after its module, or count it twice."""
+    whole = scores if torch.compiler.is_compiling() or scores._base is None else scores._base
+    return scores.clone() if isinstance(whole, Parameter) else scores

@@ -73,9 +73,9 @@ class Distribution(Batch, ABC):
         if not self.labels_are_classes:
             raise TypeError(
                 f"{type(self).__name__} does not say what its positions are, so Hamming() and other costs of labels "
-                "cannot count wrong ones: give a cost of its parts, such as a tensor for its first potentials; or say "
-                "labels_are_classes = True in the class if y_v = j is the part [v, j] of its first potentials, and "
-                "else define as_classes, potential_costs and class_marginals"
+                "cannot count wrong ones: write cost=lambda structure, y: costs, a tensor for its first potentials, or "
+                "cost=None; or say labels_are_classes = True in the class if y_v = j is the part [v, j] of its first "
+                "potentials, and else define as_classes, potential_costs and class_marginals"
             )
 
     @abstractmethod
@@ -85,6 +85,9 @@ class Distribution(Batch, ABC):
     def _part_scores(self) -> tuple[Tensor, ...]:
         """Scores of the parts, which broadcast to :meth:`marginals`; anything at padding."""
         return self.potentials
+
+    def require_probabilities(self) -> None:
+        """Raise ``NotImplementedError`` unless ``logsumexp`` is the log-partition function, and no bound on it."""
 
     def _draws(self) -> tuple[int, ...]:
         """Shape of the uniform numbers for one sample of one example."""
@@ -132,6 +135,7 @@ class Distribution(Batch, ABC):
 
     def surprisal(self, y: Tensor) -> Tensor:
         """Minus the log-probability of outputs ``y`` [B, ...]: [B], differentiable; +inf where they are forbidden."""
+        self.require_probabilities()
         wide = self.without_wrong().for_differences()
         return not_below_zero(excess(wide.logsumexp(), wide.score(y))).to(self.value_dtype)
 
@@ -153,6 +157,7 @@ class Distribution(Batch, ABC):
             >>> LinearChain(torch.randn(1, 4, 2), never_twice_1).log_count().exp().round()
             tensor([8.])
         """
+        self.require_probabilities()
         return self.feasible().logsumexp()
 
     def entropy(self) -> Tensor:
@@ -166,6 +171,7 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.zeros(1, 4)).entropy().exp()
             tensor([4.])
         """
+        self.require_probabilities()
         wide = self.to(torch.float64)
         log_z, expected = wide._log_partition_and_expected_score()
         entropy = not_below_zero(excess(log_z, expected))
@@ -340,6 +346,7 @@ class Distribution(Batch, ABC):
 
     def _divergence(self: D, other: D, relative: bool) -> Tensor:
         """Cross-entropy; minus the entropy if ``relative``, without the digits that the difference of both loses."""
+        self.require_probabilities()
         _require_outputs_of(self, other)
         dtype, wide, other = self.value_dtype, self.to(torch.float64), other.to(torch.float64)
         pairs = zip(wide._part_scores(), other._part_scores(), strict=True)

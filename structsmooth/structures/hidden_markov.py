@@ -5,7 +5,8 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import widened
-from structsmooth.structures.chain import LinearChain
+from structsmooth.structures.chain import LinearChain, operators, reference
+from structsmooth.structures.chain.compaction import spread_nodes
 
 
 class HiddenMarkov(LinearChain):
@@ -63,6 +64,15 @@ class HiddenMarkov(LinearChain):
         else:
             emission = emitted(emission, observations, lengths)
         super().__init__(emission, transition, lengths, start=start, validate_args=validate_args, backend=backend)
+
+    def filtered_marginals(self) -> Tensor:
+        """Probabilities [B, T, S] of the state of each position given the observations up to it; differentiable.
+
+        They are zero from where on no state is possible, and at padding.
+        """
+        oracles = operators if checks.is_compiled(self.backend, self.unary.device) else reference
+        filtered: Tensor = oracles.filtered(*self._arguments())
+        return filtered if self._order is None else spread_nodes(filtered, self._order, self.mask)
 
 
 def emitted(table: Tensor, observations: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, library
 
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.checks import exports_plain_torch
+from structsmooth.structures.derivatives import ReadOnce, gradients_of, max_marginals_gradient, slope
 from structsmooth.structures.transforms import in_transform, with_transforms
 
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
@@ -88,7 +89,7 @@ def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[...
 
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
     def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        found = backward(ctx, *gradients)
+        found = backward(ReadOnce(ctx), *gradients)
         return *found, *[None] * (count - len(found))
 
     return padded
@@ -104,6 +105,7 @@ def cpu_loop(
     inputs: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
     finish: Callable[..., Any] | None = None,
     wide: int = 0,
+    narrow: int | None = None,
 ) -> Callable[[Callable[..., Any]], Any]:
     """Register a compiled loop over the examples of a batch as the operator ``structsmooth::name``.
 
@@ -130,22 +132,28 @@ def cpu_loop(
             default all tensors.
         finish: results of the operator from those that the loop has filled; the same by default.
         wide: how many of the last results stay in float64, such as sums of which others will take differences.
+        narrow: if given, scores stay in float32 where they are no wider, as conversion would take longer than the loop:
+            ``inputs`` gives them to it :func:`in_either_precision`, and so are this many of the first results given.
     """
 
     def register(results: Callable[..., Any]) -> Any:
         @functools.wraps(results)
         def call(scores: Tensor, *others: Any) -> Any:
-            arguments = _for_loops(scores, *others)
+            arguments = _for_loops(scores, *others, narrow=narrow is not None)
             found = results(*arguments)
             filled = (found,) if isinstance(found, Tensor) else found
-            arrays = [x.numpy() if isinstance(x, Tensor) else x for x in (*inputs(*arguments), *filled)]
+            given = filled
+            if narrow is not None:
+                filled = (*filled[:narrow], *map(_for_loop, filled[narrow:]))
+                given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
+            arrays = [x.numpy() if isinstance(x, Tensor) else _arrays(x) for x in (*inputs(*arguments), *given)]
             run = _resolved(loop) if isinstance(loop, str) else loop
             over_batch(lambda *bounds: run(*arrays, *bounds), len(scores), operations(*arguments))
-            found = found if finish is None else finish(*filled)
+            found = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
             if isinstance(found, Tensor):
                 return _returned(found, scores)
-            narrow = len(found) - wide
-            return *(_returned(r, scores) for r in found[:narrow]), *(r.to(scores.device) for r in found[narrow:])
+            count = len(found) - wide
+            return *(_returned(r, scores) for r in found[:count]), *(r.to(scores.device) for r in found[count:])
 
         return operator(name, results, backward, save)(call)
 
@@ -163,16 +171,33 @@ def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
     return tuple([value for value in values if isinstance(value, Tensor)])
 
 
-def _for_loops(*arguments: Any) -> list[Any]:
-    """Arguments with their tensors on the CPU, contiguous, those of floating point in float64."""
+def in_either_precision(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores in float32 and in float64, of which one has no entries: so a loop is compiled once for both."""
+    if scores.dtype == torch.float64:
+        return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float32), scores
+    return scores, scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float64)
+
+
+def _arrays(value: Any) -> Any:
+    """A tuple with arrays of numpy in place of tensors; and anything else as it is."""
+    if not isinstance(value, tuple):
+        return value
+    return tuple([x.numpy() if isinstance(x, Tensor) else x for x in value])
+
+
+def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
+    """Arguments with their tensors on the CPU, contiguous, as :func:`_for_loop` makes them."""
     moved: Sequence[Any] = arguments
     if not is_on_cpu(arguments[0]):
         tensors = iter(on_cpu(*_tensors(arguments)))
         moved = [next(tensors) if isinstance(argument, Tensor) else argument for argument in arguments]
-    return [_for_loop(argument) if isinstance(argument, Tensor) else argument for argument in moved]
+    return [_for_loop(argument, narrow) if isinstance(argument, Tensor) else argument for argument in moved]
 
 
-def _for_loop(tensor: Tensor) -> Tensor:
+def _for_loop(tensor: Tensor, narrow: bool = False) -> Tensor:
+    """A contiguous tensor, in float64 if it is of floating point; or float32 if it may be narrow and is not wider."""
+    if narrow and tensor.dtype.is_floating_point and tensor.dtype != torch.float64:
+        return tensor.float().detach().contiguous()
     return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().contiguous()
 
 
@@ -268,23 +293,6 @@ def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: in
     return backward
 
 
-def slope(function: Callable[..., Tensor], directions: Sequence[Tensor | None]) -> Callable[..., Tensor]:
-    """The derivative of a function of tensors in directions, without those that are missing or empty."""
-
-    def along(*inputs: Tensor) -> Tensor:
-        pairs = zip(gradients_of(function, inputs), directions, strict=True)
-        slopes = [(g * d).sum() for g, d in pairs if d is not None and d.numel()]
-        return torch.stack([inputs[0].new_zeros(()), *slopes]).sum()
-
-    return along
-
-
-def gradients_of(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The derivatives of a function of tensors by each of them."""
-    gradients: tuple[Tensor, ...] = torch.func.grad(function, tuple(range(len(inputs))))(*inputs)
-    return gradients
-
-
 def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward:
     """The gradient of an operator that computes max-marginals, by the same in plain torch.
 
@@ -298,19 +306,6 @@ def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward
         return max_marginals_gradient(lambda *scores: plain(*scores, *others), potentials, grad)
 
     return backward
-
-
-def max_marginals_gradient(
-    max_marginals: Callable[..., Tensor], potentials: tuple[Tensor, ...], weights: Tensor
-) -> tuple[Tensor, ...]:
-    """Gradient of ⟨weights, max-marginals⟩, without those of -inf."""
-
-    def weighted(*potentials: Tensor) -> Tensor:
-        values = max_marginals(*potentials)
-        return torch.where(values > -torch.inf, values * weights, 0.0).sum()
-
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, tuple(range(len(potentials))))(*potentials)
-    return gradients
 
 
 def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *potentials: Tensor) -> Tensor:

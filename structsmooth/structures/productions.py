@@ -1,6 +1,6 @@
 """The rules of context-free grammars, and the programs of their derivations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import index as as_integer
 from typing import Any
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
+
+_PIECE = 1 << 18  # edges that are added to a program at once
 
 
 class Productions:
@@ -124,12 +126,13 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
     for short, left in ((True, narrow), (False, wide)):
         for brief, right in ((True, narrow), (False, wide)):
             sized, used = ((i == k) == short) & ((k + 1 == j) == brief), left[pairs // symbols] & right[pairs % symbols]
-            a, b, c = (axis[sized[:, 0]] for axis in (i, k, j))
             q = np.flatnonzero(used)
-            builder.add(base(a, c) + q, node(a, b, pairs[q] // symbols), node(b + 1, c, pairs[q] % symbols))
+            for a, b, c in _pieces((axis[sized[:, 0]] for axis in (i, k, j)), len(q)):
+                builder.add(base(a, c) + q, node(a, b, pairs[q] // symbols), node(b + 1, c, pairs[q] % symbols))
     first, last = (axis[:, None] for axis in np.triu_indices(words, 1))
     index = words * preterminals + numbers
-    builder.add(node(first, last, binary[:, 0], False), base(first, last) + pair.reshape(-1), index=index)
+    for a, b in _pieces((first, last), len(binary)):
+        builder.add(node(a, b, binary[:, 0], False), base(a, b) + pair.reshape(-1), index=index)
     word, symbol = np.ogrid[:words, :symbols]
     builder.add(node(word, word, symbol, False), index=word * preterminals + symbol, where=symbol < preterminals)
     for i, j, derives in ((word, word, narrow), (first, last, wide)):
@@ -141,6 +144,12 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
         builder.add(base(0, j) + width, node(0, j, symbol), index=starts + symbol, where=whole)
     ends = base(0, np.arange(words)) + width
     return builder.build(np.append(0, ends), int(ends[-1]) + 1)  # sentences of some lengths may have no tree
+
+
+def _pieces(axes: Iterable[np.ndarray], width: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Columns of the same lengths in pieces with so few rows that arrays with some entries in each are small."""
+    columns, rows = list(axes), max(1, _PIECE // max(1, width))
+    return (tuple(c[start : start + rows] for c in columns) for start in range(0, len(columns[0]), rows))
 
 
 def _splits(words: int) -> np.ndarray:

@@ -51,8 +51,8 @@ class SearchSpace(Structure, Generic[Subset]):
         >>> class NoNeighbours(SearchSpace[tuple[int, ...]]):
         ...     potential_names = ("scores",)
         ...     def __init__(self, scores):
-        ...         super().__init__()
         ...         self.scores = scores  # [1, 3]
+        ...         super().__init__()
         ...     def score(self, y):
         ...         return (self.scores * y).sum(1)
         ...     def parts(self, y):

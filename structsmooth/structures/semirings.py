@@ -8,15 +8,13 @@ from __future__ import annotations  # torch.compile of torch 2.5 does not trace 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from structsmooth.structures.checks import is_exporting
-
-R = TypeVar("R")
+from structsmooth.structures.derivatives import apart_from_hooks, outside_inference_mode, pullbacks
 
 
 class Semiring(ABC):
@@ -198,7 +196,7 @@ def sample(
     """
 
     def indicators(*potentials: Tensor) -> tuple[Tensor, ...]:
-        with torch.enable_grad():
+        with torch.enable_grad(), apart_from_hooks():
             shifts = [zero.requires_grad_() for zero in _zeros(potentials)]
             total = recursion(Draw(generator), *_shifted((*shifts, *potentials))).squeeze(-1)
             draws = [torch.autograd.grad(total.sum(), shifts, retain_graph=True) for _ in range(n)]
@@ -235,40 +233,6 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     cumulative = torch.where(weights > 0, weights.cumsum(-1), 0.0)
     reached = cumulative > uniform.unsqueeze(-1) * cumulative.amax(-1, keepdim=True)
     return reached.to(torch.uint8).argmax(-1)
-
-
-def pullbacks(
-    function: Callable[..., Tensor], weights: Iterable[Tensor], points: Sequence[Tensor], *others: Tensor
-) -> list[tuple[Tensor, ...]]:
-    """For each of some weights, the gradients of ⟨weights, function(*points, *others)⟩ with respect to the points.
-
-    ``torch.export`` traces torch.autograd alone, and the graph has operators of torch alone: they have derivatives.
-    """
-    if is_exporting():
-        with torch.enable_grad():
-            inputs = [point.detach().requires_grad_() for point in points]
-            value = function(*inputs, *others)
-            gradient = partial(torch.autograd.grad, value, inputs, retain_graph=True, materialize_grads=True)
-            return [gradient(weight) for weight in weights]
-
-    def pulled(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
-        at, rest = tensors[: len(points)], tensors[len(points) : -len(rows)]
-        pull = torch.func.vjp(lambda *points: function(*points, *rest), *at)[1]
-        return list(map(pull, tensors[-len(rows) :]))
-
-    rows = list(weights)
-    return outside_inference_mode(pulled, *points, *others, *rows)
-
-
-def outside_inference_mode(function: Callable[..., R], *tensors: Tensor) -> R:
-    """A function that differentiates, called on tensors: under ``torch.inference_mode``, on copies without it.
-
-    Transforms of ``torch.func`` return zeros there in torch 2.4.
-    """
-    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
-        return function(*tensors)
-    with torch.inference_mode(False):
-        return function(*(tensor.clone() for tensor in tensors))
 
 
 def softmax(scores: Tensor, dim: int) -> Tensor:

@@ -9,9 +9,12 @@ from torch import Tensor
 from structsmooth.settings import check_choice, check_number
 from structsmooth.structures.active_set import ActiveSets, affine_optimum, inner_products, nonzeros, weighted_sum
 from structsmooth.structures.checks import MU, refuse_transforms, require_count
+from structsmooth.structures.derivatives import apart_from_hooks
+from structsmooth.structures.optimal_face import FaceDirections
 
 RegularizedParts = Literal["all", "first"]
 _ROUNDING = 64 * torch.finfo(torch.float64).eps
+_TIE = 1e-9  # difference of scores, in units of μ, that counts as none
 
 
 class SparseSolution(NamedTuple):
@@ -20,7 +23,8 @@ class SparseSolution(NamedTuple):
     Attributes:
         value: h_μ(θ), [B]; differentiable.
         statistics: Σ_j u_j ν(y_j), one tensor per kind of part; differentiable.
-        weights: u, [B, A], zero where an example has fewer outputs; differentiable.
+        weights: u, [B, A], zero where an example has fewer outputs; differentiable. Their derivative leaves the weights
+            of all other outputs at zero: where scores tie, take that of the statistics.
         y: the outputs, [B, A, ...].
         gap: upper bounds [B] on what h_μ lacks: duality gaps of the last oracle calls.
         oracle_calls: calls of the max oracle for each example, int64 [B].
@@ -52,15 +56,19 @@ def sparse_map(
     many calls, usually a few more than it has outputs. Calls are batched over the examples that are not done, and made
     in float64.
 
-    The first derivative of the value is the statistics. The derivative of the statistics is the projection onto the
-    affine hull of the active set, divided by μ; it holds where the active set stays the same.
+    The first derivative of the value is the statistics m. The derivative of m is, divided by μ, the projection onto the
+    directions of the face of all outputs that are best for θ − μ m, more of which may be needed than have a weight.
+    The backward pass finds them by further calls of the oracle: two for each direction that the active set lacks, which
+    are many where most outputs tie, as for scores of zero. Where m lies on the boundary of that face, it has no
+    derivative; this one is then the limit of those at nearby scores for which m lies inside.
 
     Args:
         structure: with scores and a max oracle. Where that oracle is a relaxation (``LocalPolytope``), so is this.
         mu: level of smoothing, > 0.
         parts: which parts count in the norm: ``"all"``, or the ``"first"`` kind alone, such as the labels of variables.
         tolerance: gap at which to stop, in units of μ.
-        max_calls: limit on the calls of the oracle for an example; a warning says where it is reached.
+        max_calls: limit on the calls of the oracle for an example, and on the directions that the backward pass adds; a
+            warning says where it is reached.
         start: outputs [B, k, ...] to start from, such as those of an earlier solution for similar scores.
 
     Raises:
@@ -91,15 +99,15 @@ def sparse_map(
     require_count("max_calls", max_calls)
     structure = structure.without_wrong()
     with torch.no_grad():
-        search = _Search(structure, mu, parts)
-        search.run(tolerance, max_calls, start)
+        search = _Search(structure, mu, parts, max_calls)
+        search.run(tolerance, start)
     return search.solution()
 
 
 class _Search:
     """The state of a search, in units of μ: the linear part of the objective is θ/μ."""
 
-    def __init__(self, structure: Any, mu: float, parts: RegularizedParts) -> None:
+    def __init__(self, structure: Any, mu: float, parts: RegularizedParts, max_calls: int) -> None:
         free = structure.free_potentials
         if parts == "all" and free is not None and free < len(structure.potentials):
             name, first = type(structure).__name__, structure.potential_names[0]
@@ -107,7 +115,7 @@ class _Search:
                 f'{name} finds the best outputs for some scores only: take parts="first", the norm of the statistics '
                 f"of {first} alone, whose scores may have any values"
             )
-        self.structure, self.mu, self.parts = structure, mu, parts
+        self.structure, self.mu, self.parts, self.max_calls = structure, mu, parts, max_calls
         # Scores that this makes of allowed ones are allowed.
         space = structure.detach().to(torch.float64)._changed({"_validate_args": False})
         self.shapes = [part.shape for part in space.parts(space.max()[1])]
@@ -125,8 +133,9 @@ class _Search:
         self.sets = ActiveSets(len(flat), metric)
         self.outputs = self.y.unsqueeze(1).expand(-1, self.sets.active.shape[1], *self.y.shape[1:]).clone()
         self.gap, self.calls = self.largest.new_zeros(len(flat)), torch.ones_like(self.feasible, dtype=torch.int64)
+        self.face: FaceDirections | None = None
 
-    def run(self, tolerance: float, max_calls: int, start: Tensor | None) -> None:
+    def run(self, tolerance: float, start: Tensor | None) -> None:
         """Add outputs until no gap is above the tolerance."""
         rows = self.feasible.nonzero().squeeze(1)
         self._add(rows, self.y[rows], self.best[rows])
@@ -137,11 +146,11 @@ class _Search:
             y, vertices = self._statistics(rows, mean * self.sets.metric)
             self.gap[rows], going = self._improves(rows, vertices, mean, tolerance)
             self.calls[rows] += 1
-            late = going & (self.calls[rows] >= max_calls)
+            late = going & (self.calls[rows] >= self.max_calls)
             if bool(late.any()):
                 b = int(rows[late.long().argmax()])
                 warnings.warn(
-                    f"SparseMAP stops after max_calls={max_calls} calls of the max oracle, with a gap of "
+                    f"SparseMAP stops after max_calls={self.max_calls} calls of the max oracle, with a gap of "
                     f"{self.mu * float(self.gap[b]):.3g} at example {b}: raise max_calls, or lower mu",
                     RuntimeWarning,
                     stacklevel=2,
@@ -153,8 +162,7 @@ class _Search:
     def _improves(self, rows: Tensor, vertices: Tensor, mean: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         """Gaps [b] at the statistics ``mean`` towards vertices [b, D], and whether these improve on it."""
         slopes = self.scores[rows] - mean * self.sets.metric
-        gap = (slopes * (vertices - mean)).sum(1)
-        rounding = _ROUNDING * (slopes.abs() * (vertices + mean).abs()).sum(1)
+        gap, rounding = _gaps(slopes, vertices, mean)
         return gap, (gap > tolerance + rounding) & ~self.sets.has(rows, vertices)
 
     def _add(self, rows: Tensor, y: Tensor, vertices: Tensor) -> None:
@@ -200,8 +208,41 @@ class _Search:
         sizes = [shape[1:].numel() for shape in self.shapes]
         return list(zip(flat.split(sizes, 1), self.shapes, strict=True))
 
+    def derivative(self, gradient: Tensor) -> Tensor:
+        """The product of numbers [B, D] with the Jacobian of the statistics, which is symmetric."""
+        if self.face is None:
+            with torch.no_grad():
+                self.face = self._face()
+        return self.face.project(gradient) / self.mu
+
+    def _face(self) -> FaceDirections:
+        """The directions of the faces of outputs that are best for θ/μ − m."""
+        face = FaceDirections(len(self.scores), self.sets.metric)
+        mean = self.sets.mean(torch.ones_like(self.feasible).nonzero().squeeze(1))
+        slopes = self.scores - mean * self.sets.metric
+        for slot, active in enumerate(self.sets.active.T):
+            rows = active.nonzero().squeeze(1)
+            face.add(rows, self.sets.vertices(rows, slot) - mean[rows])
+
+        def best(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+            own, point = slopes[rows], mean[rows]
+            unit = _TIE + _gaps(own, point, point)[1]
+            _, vertices = self._statistics(rows, point * self.sets.metric - unit.unsqueeze(1) * step)
+            gap, rounding = _gaps(own, vertices, point)
+            return vertices - point, -gap <= _TIE + rounding
+
+        left = face.complete(self.feasible.nonzero().squeeze(1), best, self.max_calls)
+        if len(left):
+            warnings.warn(
+                f"the derivative of SparseMAP leaves out directions of example {int(left[0])}, where more outputs tie "
+                f"than max_calls={self.max_calls}: raise max_calls",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return face
+
     def solution(self) -> SparseSolution:
-        """The optimum as a function of the scores, for these active sets."""
+        """The optimum as a function of the scores: weights for these active sets, statistics on the whole face."""
         kept = self.sets.active.any(0)
         kept[0] = True
         active, feasible, products = self.sets.active[:, kept], self.feasible, self.sets.products[:, kept][:, :, kept]
@@ -214,17 +255,44 @@ class _Search:
         largest = torch.where(feasible.unsqueeze(1), largest, 0.0)
         below = torch.where(active, linear - largest, 0.0)
         weights, _ = affine_optimum(products, active, below)
-        mean = weighted_sum(weights, index, values, len(self.sets.metric))
+        found = weights.detach()
+        mean = weighted_sum(found, index, values, len(self.sets.metric))
         square = (mean.square() * self.sets.metric).sum(1)
-        value = largest.squeeze(1) + (weights * below).sum(1) - square / 2
+        value = largest.squeeze(1) + (found * below.detach()).sum(1) - square / 2
         value = torch.where(feasible, self.mu * value, -torch.inf)
         dtype = scores.dtype
+        value, mean = _Optimum.apply(scores, value.to(dtype), mean, self)
         statistics = tuple(part.view(shape).to(dtype) for part, shape in self._split(mean))
         gap, calls = self.mu * self.gap.clamp_min(0.0), self.calls
         outputs, largest = self.outputs[:, kept], self.largest
-        return SparseSolution(
-            value.to(dtype), statistics, weights.to(dtype), outputs, gap.to(dtype), calls, largest.to(dtype)
-        )
+        return SparseSolution(value, statistics, weights.to(dtype), outputs, gap.to(dtype), calls, largest.to(dtype))
+
+
+class _Optimum(torch.autograd.Function):
+    """Value [B] and statistics [B, D] of a search as functions of the scores [B, D] (Lemma 7)."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, value: Tensor, mean: Tensor, search: _Search) -> tuple[Tensor, Tensor]:
+        ctx.search = search
+        ctx.save_for_backward(scores, value, mean)
+        ctx.set_materialize_grads(False)
+        return value.clone(), mean.clone()
+
+    @staticmethod
+    def backward(ctx: Any, of_value: Tensor | None, of_mean: Tensor | None) -> tuple[Tensor | None, ...]:
+        scores, *found = ctx.saved_tensors
+        gradient = torch.zeros_like(found[1])
+        if of_value is not None:
+            gradient = gradient + of_value.unsqueeze(1) * _Optimum.apply(scores, *found, ctx.search)[1]
+        if of_mean is not None:
+            gradient = gradient + ctx.search.derivative(of_mean)
+        return gradient.to(scores.dtype), None, None, None
+
+
+def _gaps(slopes: Tensor, vertices: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """By how much vertices [b, D] are better than a mean [b, D] for scores ``slopes``, and how much is rounding."""
+    rounding = _ROUNDING * (slopes.abs() * (vertices + mean).abs()).sum(1)
+    return (slopes * (vertices - mean)).sum(1), rounding
 
 
 def _oracle(space: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -232,7 +300,7 @@ def _oracle(space: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not space.is_fractional:
         largest, y = space.max()
         return largest, y, _flat(space.parts(y)).double()
-    with torch.enable_grad():
+    with torch.enable_grad(), apart_from_hooks():
         leaves = [scores.detach().requires_grad_() for scores in space.potentials]
         largest, y = space.replace(*leaves).max()
         statistics = torch.autograd.grad(largest.sum(), leaves, materialize_grads=True)

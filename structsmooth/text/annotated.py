@@ -4,18 +4,16 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from itertools import accumulate, zip_longest
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.text.brat import annotation_lines, brat_documents, brat_texts, read_brat
-from structsmooth.text.conll import read_corpus
-from structsmooth.text.documents import Document
+from structsmooth.text.brat import annotation_lines, brat_document, brat_texts, read_brat
+from structsmooth.text.conll import documents_of, read_corpus
+from structsmooth.text.documents import TRAINING, Document, Span
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
-from structsmooth.text.json_forms import json_documents
 from structsmooth.text.lines import begun, blocks, decoded_lines, read_text
-from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import TextSentence
 from structsmooth.text.universal import sentence_lines, universal_row, write_column
 
@@ -40,10 +38,10 @@ def read_documents(path: str, reading: Reading = AS_FOUND, column: str | None = 
     if column is not None:
         return list(_read_universal(path, column, reading))
     if texts := brat_texts(path):
-        return list(read_brat(texts, reading.encoding))
+        return list(chain.from_iterable(document.lines() for document in read_brat(texts, reading.encoding)))
     begin, whole = begun(blocks(path, reading.encoding))
-    if not reading.chosen and Sample(path, begin).json is not None:
-        return list(json_documents(decoded_lines(whole, path), path, reading.tag_names))
+    if (kind := Sample(path, begin).texts(reading)) is not None:
+        return list(documents_of(kind, decoded_lines(whole, path), path, reading))
     return [Document.of_tags(sentence.words, sentence.tags) for sentence in read_corpus(path, reading=reading)]
 
 
@@ -65,7 +63,7 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
     """Write documents in a form, if they can be read in it again.
 
     Args:
-        documents: that have words, each line a sentence.
+        documents: that have words, each line a sentence, but for lines that a span goes over.
         path: a file; for brat, the text (``.txt``), beside which its ``.ann`` is written.
         form: JSON lines with the offsets of characters; columns of words and tags; CoNLL-U with words and entities
             alone; brat, a line for each document.
@@ -83,11 +81,10 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
         text, annotations = _as_brat(documents)
         write_atomic(Path(path).with_suffix(".ann"), annotations)
     else:
-        split = Splitter().words
         sentences = [
-            TextSentence(**vars(sentence), text=document.text, starts=starts)
+            TextSentence(**vars(sentence), document=document, starts=starts)
             for document in documents
-            for sentence, starts in document.tagged(split, misaligned)
+            for sentence, starts, _ in document.tagged(TRAINING, misaligned)
         ]
         text = _as_columns(sentences) if form == "conll" else _as_universal(sentences)
         with _readable(form):
@@ -116,13 +113,18 @@ def _as_universal(sentences: Sequence[TextSentence]) -> str:
 def _as_brat(documents: Sequence[Document]) -> tuple[str, str]:
     """A file of texts, a line for each document, and the file of their annotations."""
     begins = [0, *accumulate(len(document.text) + 1 for document in documents)]
-    if any("\n" in document.text for document in documents):
+    if any(len([*document.lines()]) > 1 for document in documents):
         raise ValueError("brat has a line for each document, and a text has several lines: write --to jsonl")
     content = "".join(f"{document.text}\n" for document in documents)
-    places = zip(begins, documents, strict=False)
-    lines = list(annotation_lines((begin, d.text, d.spans or ()) for begin, d in places))
+    moved = [
+        Span(begin + start, begin + end, label)
+        for begin, document in zip(begins, documents, strict=False)
+        for start, end, label in document.spans or ()
+    ]
+    lines = list(annotation_lines([(content, moved, ())]))
     with _readable("brat"):
-        read = brat_documents("\n".join(read_text(StringIO(content))), enumerate(lines, 1), "the annotations")
+        text = "\n".join(read_text(StringIO(content)))
+        read = brat_document(text, list(enumerate(lines, 1)), "the annotations").lines()
         wanted = [(d.text, d.spans) for d in documents if d.text.strip()]
         _expect_same([(document.text, document.spans) for document in read], wanted)
     return content, "".join(f"{line}\n" for line in lines)

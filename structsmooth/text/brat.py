@@ -1,11 +1,16 @@
 """Texts with a file of annotations of brat (``.ann``) beside each of them."""
 
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from os import PathLike
 from pathlib import Path
 
 from structsmooth.text.documents import Document, Span
-from structsmooth.text.lines import Source, read_text
+from structsmooth.text.lines import Source, read_text, returns_before_breaks
+
+_LINE = re.compile(r"\S(?:[^\n]*\S)?")  # without the blanks at its ends
 
 
 def brat_texts(path: Source) -> list[Path]:
@@ -28,63 +33,76 @@ def brat_texts(path: Source) -> list[Path]:
 
 
 def read_brat(texts: Iterable[Path], encoding: str | None, annotated: bool = True) -> Iterator[Document]:
-    """The lines of texts that are not blank, with the entities of the files beside them unless these are to be found.
+    """Texts with the entities of the files beside them, unless these are to be found.
 
     Raises:
-        ValueError: a malformed line, or entities that a line cannot have, with the name of the file.
+        ValueError: a malformed line, or entities that a text cannot have, with the name of the file.
     """
     for text in texts:
+        content, returns = "\n".join(read_text(text, encoding)), returns_before_breaks(text, encoding)
         annotations = text.with_suffix(".ann")
-        lines = enumerate(read_text(annotations, encoding) if annotated else (), 1)
-        yield from brat_documents("\n".join(read_text(text, encoding)), lines, str(annotations), annotated)
+        lines = list(enumerate(read_text(annotations, encoding) if annotated or returns else (), 1))
+        yield brat_document(content, lines, str(annotations), returns, annotated)
 
 
-def brat_documents(
-    content: str, annotations: Iterable[tuple[int, str]], name: str, annotated: bool = True
-) -> Iterator[Document]:
-    """The lines of a text with the entities that numbered lines of annotations, in a file of this name, say."""
-    spans = [span for number, line in annotations for span in _entities(line, content, f"{name}:{number}")]
-    begin = 0
-    for line in content.split("\n"):
-        end = begin + len(line)
-        inside = (span for span in spans if begin <= span.start < end)
-        shifted = tuple(Span(s.start - begin, s.end - begin, s.label) for s in inside)
-        if line.strip() or shifted:
-            try:
-                yield Document(line, shifted if annotated else None, source=begin)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        begin = end + 1
+def brat_document(
+    content: str, annotations: Sequence[tuple[int, str]], name: str, returns: Sequence[int] = (), annotated: bool = True
+) -> Document:
+    """A text with the entities of numbered lines of annotations, in a file of this name, say.
+
+    Offsets count the ``returns`` before line breaks, which the text lacks, if the entities are right only so.
+    """
+    spans, counted = list[Span](), returns[:0]
+    try:
+        spans = list(_entities(annotations, content, name, ()))
+    except ValueError as error:
+        try:
+            spans, counted = list(_entities(annotations, content, name, returns)), returns
+        except ValueError:
+            if annotated:
+                raise error from None
+    try:
+        return Document(content, tuple(spans) if annotated else None, source=counted)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
-def annotation_lines(texts: Iterable[tuple[int, str, Sequence[Span]]]) -> Iterator[str]:
-    """Lines of annotations without their ends, of places where texts begin in a file, the texts, and their spans.
+def annotation_lines(texts: Iterable[tuple[str, Iterable[Span], Sequence[int]]]) -> Iterator[str]:
+    """Lines of annotations without their ends, of texts, their spans, and the returns that offsets count.
 
     Raises:
         ValueError: labels that brat cannot have.
     """
-    number = 0
-    for begin, text, spans in texts:
+    numbers = count(1)
+    for text, spans, returns in texts:
         for start, end, label in spans:
-            number += 1
             if not label or any(character.isspace() or character == ";" for character in label):
                 raise ValueError(f"brat has no labels with blanks, such as {label[:40]!r}: write lines of JSON")
-            yield f"T{number}\t{label} {begin + start} {begin + end}\t{text[start:end]}"
+            lines = [(start + line.start(), start + line.end()) for line in _LINE.finditer(text[start:end])]
+            offsets = ((a + bisect_right(returns, a), b + bisect_right(returns, b - 1)) for a, b in lines)
+            where = ";".join(f"{a} {b}" for a, b in offsets)
+            yield f"T{next(numbers)}\t{label} {where}\t{' '.join(text[a:b] for a, b in lines)}"
 
 
-def _entities(line: str, content: str, place: str) -> Iterator[Span]:
-    """The entity of a line, none of relations, events, attributes and notes."""
-    if not line.startswith("T"):
-        return
-    try:
-        _, where, covered = line.split("\t", 2)
-        label, start_text, end_text, *fragments = where.replace(";", " ").split(" ")
-        start, end = int(start_text), int(end_text)
-    except ValueError:
-        raise ValueError(f"{place}: expected T1, a label with offsets, and a text, got {line[:60]!r}") from None
-    if fragments:
-        raise ValueError(f"{place}: {covered[:40]!r} is in several pieces, which no tags can mark: mark one of them")
-    if content[start:end].replace("\n", " ") != covered:
-        raise ValueError(f"{place}: the text has {content[start:end][:40]!r} there, and not {covered[:40]!r}")
-    marked = content[start:end]
-    yield Span(start + len(marked) - len(marked.lstrip()), end, label)
+def _entities(lines: Iterable[tuple[int, str]], content: str, name: str, returns: Sequence[int]) -> Iterator[Span]:
+    """The entities of lines, none of relations, events, attributes and notes."""
+    counted = [place + before for before, place in enumerate(returns)]
+    for number, line in lines:
+        if not line.startswith("T"):
+            continue
+        try:
+            _, where, covered = line.split("\t", 2)
+            label, *offsets = where.replace(";", " ").split(" ")
+            places = [place - bisect_left(counted, place) for place in map(int, offsets)]
+            start, end = places[0], places[2 * (len(places) // 2) - 1]
+        except (ValueError, IndexError):
+            message = f"expected T1, a label with offsets, and a text, got {line[:60]!r}"
+            raise ValueError(f"{name}:{number}: {message}") from None
+        apart = (content[a:b].strip() or a > b for a, b in zip(places[1::2], places[2::2], strict=False))
+        if any(apart):
+            message = f"{covered[:40]!r} is in several pieces, which no tags can mark: mark one of them"
+            raise ValueError(f"{name}:{number}: {message}")
+        if content[start:end].split() != covered.split():
+            message = f"the text has {content[start:end][:40]!r} there, and not {covered[:40]!r}"
+            raise ValueError(f"{name}:{number}: {message}")
+        yield Span(start, end, label)

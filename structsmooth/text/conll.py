@@ -5,28 +5,31 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import shards
+from structsmooth.files import check_size, shards
 from structsmooth.messages import bounded
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.corpus import Corpus, Sentence, Token
-from structsmooth.text.documents import Document
+from structsmooth.text.documents import TRAINING, Document, Segmentation
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.json_forms import json_documents
 from structsmooth.text.layouts import COMMENT, DOCUMENT, MAY_SEPARATE, SKIPPED, Layout, is_blank
-from structsmooth.text.lines import Source, begun, blocks, decoded_lines, source_name, undecodable
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.lines import Source, begun, blocks, check_words, decoded_lines, source_name, undecodable
 from structsmooth.text.texts import Kind, TextCorpus
 from structsmooth.text.universal import Treebank, Universal, universal_columns
+from structsmooth.text.webanno import webanno_documents
 
-HIDDEN = (
+_HIDDEN = (
     "all words are _, as in treebanks whose text may not be published: put them in as the page of the treebank says"
 )
-MOST_HIDDEN = 2
-"""Words of a sentence that may all be underscores."""
+_MOST_HIDDEN = 2  # words of a sentence that may all be underscores
+_LAST = COMMENT - 1  # and below: tokens with which sentences end, counted down
+# Bytes of memory that a row takes which is like no other.
+_ROW = 512
 
 Reader = Callable[[Iterable[str], str], Corpus]
 """What gives the corpus of all lines of a file and its name."""
@@ -46,6 +49,7 @@ def read_corpus(
     unknown: str | None = None,
     reading: Reading = AS_FOUND,
     share: Callable[[int], range] | None = None,
+    how: Segmentation = TRAINING,
 ) -> Corpus:
     """The corpus of a file in columns, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
 
@@ -64,6 +68,7 @@ def read_corpus(
         reading: the columns of words and tags, where the first lines do not tell, and the encoding.
         share: which neighbouring sentences of a file to keep, given how many there are; all if not given. Other lines
             are not parsed: they may even be malformed.
+        how: texts are cut into sentences and words.
 
     Raises:
         ValueError: a line has another number of columns than others, a bad tag or bytes that are not UTF-8 (the
@@ -76,8 +81,8 @@ def read_corpus(
         if column is not None:
             return Universal(column, unknown)
         sample = Sample(name, begin)
-        if not reading.chosen and sample.json is not None:
-            return texts_of(sample.json, Splitter(), reading, tagged, share)
+        if (kind := sample.texts(reading)) is not None:
+            return texts_of(kind, how, reading, tagged, share)
         if not reading.chosen and sample.universal:
             raise ValueError(
                 f"{name}: this file is CoNLL-U: choose the column with the tags, --column {universal_columns()}, "
@@ -86,22 +91,29 @@ def read_corpus(
         return sample.columns(tagged, plain, unknown, reading)
 
     if isinstance(path, str) and (files := shards(path)) != [path]:
-        read = partial(read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading)
+        read = partial(
+            read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading, how=how
+        )
         corpora = list(map(read, files))
         if len({corpus.form for corpus in corpora}) > 1:
             forms = "; ".join(f"{file}: {corpus.form}" for file, corpus in zip(files, corpora, strict=True))
             raise ValueError(f"{path}: files must be of one form, got {bounded(forms)}")
+        if isinstance(first := corpora[0], TextCorpus):
+            joined = chain.from_iterable(corpus.texts for corpus in corpora if isinstance(corpus, TextCorpus))
+            return TextCorpus.of_texts(joined, first.kind, how, path, share)
         whole = Corpus.joined(corpora)
         return whole if share is None else whole.part(share(len(whole)))
     if column is None and not reading.chosen and (texts := brat_texts(path)):
-        documents = read_brat(texts, reading.encoding, tagged)
-        return TextCorpus.of_texts(documents, "brat", Splitter().words, source_name(path), share)
+        documents = list(read_brat(texts, reading.encoding, tagged))
+        if how.cuts and how.of(documents).line_breaks == 1:  # examples of their own, for processes and folds
+            documents = list(chain.from_iterable(document.lines() for document in documents))
+        return TextCorpus.of_texts(documents, "brat", how, source_name(path), share)
     return read_laid_out(path, choose, share, reading.encoding)
 
 
 def texts_of(
     kind: Kind,
-    splitter: Splitter,
+    how: Segmentation,
     reading: Reading = AS_FOUND,
     annotated: bool = False,
     share: Callable[[int], range] | None = None,
@@ -109,12 +121,27 @@ def texts_of(
     """What reads the texts of a file of some kind; arguments are those of :func:`read_corpus`."""
 
     def read(lines: Iterable[str], name: str) -> TextCorpus:
-        documents: Iterable[Document] = (Document(line, None) for line in lines if not is_blank(line))
-        if kind != "text":
-            documents = json_documents(lines, name, reading.tag_names, annotated)
-        return TextCorpus.of_texts(documents, kind, splitter.words, name, share)
+        if kind == "text" and how.line_breaks != 1:  # where more breaks end sentences, it is one document
+            lines = ["\n".join("" if is_blank(line) else line for line in lines)]
+        documents = documents_of(kind, lines, name, reading, annotated)
+        return TextCorpus.of_texts(documents, kind, how, name, share)
 
     return read
+
+
+def documents_of(
+    kind: Kind, lines: Iterable[str], name: str, reading: Reading = AS_FOUND, annotated: bool = True
+) -> Iterable[Document]:
+    """The texts of the lines of a file of some kind, with their annotations if these are wanted.
+
+    Raises:
+        ValueError: what the readers of these kinds refuse, with the name of the file and its line.
+    """
+    if kind == "text":
+        return (Document(line, None) for line in lines if not is_blank(line))
+    if kind == "webanno":
+        return webanno_documents(lines, name, reading.feature, annotated)
+    return json_documents(lines, name, reading.tag_names, annotated, reading.annotator)
 
 
 def read_laid_out(
@@ -129,27 +156,32 @@ def read_laid_out(
     """
     name, numbers, wanted, done = source_name(path), array("i"), range(sys.maxsize), 0
     begin, whole = begun(blocks(path, encoding))
-    layout = choose(name, begin)
+    layout = choose(name, getattr(path, "begin", begin))
     if not isinstance(layout, Layout):
         return layout(decoded_lines(whole, name), name)
     if share is not None:
         wanted, whole = lines_of(share, whole, layout.separator), blocks(path, encoding)
-    parsed, kept_blocks = _ParsedLines(layout), list[bytes]()
+    parsed, kept_blocks, kept = _ParsedLines(layout), list[bytes](), 0
     for block in whole:
         count = block.count(b"\n")
-        if kept := _within(block, range(wanted.start - done, wanted.stop - done), count):
-            _extend(numbers, kept, parsed, name, max(done, wanted.start))
+        if inside := _within(block, range(wanted.start - done, wanted.stop - done), count):
+            _extend(numbers, inside, parsed, name, max(done, wanted.start))
         if layout.keeps_lines:
             kept_blocks.append(block)
+            kept += len(block)
+        check_size(name, _ROW * len(parsed) + kept, whole=False)
         done += count
     if not parsed.distinct:
         raise ValueError(f"{name}: no sentences")
     corpus = _corpus(parsed, np.frombuffer(numbers, dtype=np.int32), name, wanted.start)
-    return Treebank(**vars(corpus), content=b"".join(kept_blocks).decode()) if layout.keeps_lines else corpus
+    return Treebank(**vars(corpus), content=kept_blocks) if layout.keeps_lines else corpus
 
 
 class _ParsedLines(dict[bytes, int]):
-    """The number of the token of each line, which is parsed when it is first seen; below 0 for lines without one."""
+    """The number of the token of each line, which is parsed when it is first seen; below 0 for lines without one.
+
+    From ``_LAST`` downwards, it is that of a token with which a sentence ends.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -158,7 +190,7 @@ class _ParsedLines(dict[bytes, int]):
     def __missing__(self, line: bytes) -> int:
         found = self.layout.parse(line.decode())
         number = self.distinct.setdefault(found, len(self.distinct)) if isinstance(found, Token) else found
-        self[line] = number
+        self[line] = number = _LAST - number if number >= 0 and self.layout.ends(line.decode()) else number
         return number
 
 
@@ -181,24 +213,37 @@ def _corpus(parsed: _ParsedLines, numbers: NDArray[np.int32], name: str, before:
             f"{name}:{before + int(inside[0]) + 2}: this line in a sentence begins with #, but has not the columns and "
             "tags of other rows; comments stand before sentences"
         )
-    numbers = numbers[numbers != SKIPPED]
+    last, numbers = numbers <= _LAST, np.where(numbers <= _LAST, _LAST - numbers, numbers)
+    last, numbers = last[numbers != SKIPPED], numbers[numbers != SKIPPED]
     present = numbers >= 0
-    ends = np.cumsum(present)[~present]  # tokens before each separator
+    ends = np.cumsum(present)[~present | last]  # tokens before each separator, or up to the last of a sentence
     offsets = np.unique(np.concatenate([ends, [0, np.count_nonzero(present)]]))
     documents = np.cumsum(numbers == DOCUMENT)[present][offsets[:-1]]
     layout = parsed.layout
     corpus = Corpus(list(parsed.distinct), numbers[present], offsets, documents, str(layout), layout.between)
-    _expect_words(corpus, name)
+    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
+    lengths = np.diff(offsets)
+    expect_words(np.add.reduceat(hidden, offsets[:-1], dtype=np.int64), lengths, name)
+    longest = int(lengths.argmax())
+    check_words(f"{name}: sentence {longest + 1}", int(lengths[longest]))
     return corpus
 
 
-def _expect_words(corpus: Corpus, name: str) -> None:
-    """Refuse sentences of underscores, which stand for words that may not be published."""
-    hidden = np.array([token.word == "_" for token in corpus.distinct])[corpus.tokens]
-    counts = np.add.reduceat(hidden, corpus.offsets[:-1], dtype=np.int64)
-    whole = np.flatnonzero((counts == np.diff(corpus.offsets)) & (counts > MOST_HIDDEN))
+def expect_words(hidden: NDArray[np.int64], sizes: NDArray[np.int64], name: str) -> None:
+    """Refuse sentences of underscores, which stand for words that may not be published.
+
+    Args:
+        hidden: how many words of each sentence are underscores.
+        sizes: how many words each has.
+        name: of the file.
+
+    Raises:
+        ValueError: a sentence, or all of several, have no others.
+    """
+    everywhere = len(sizes) > 1 and bool((hidden == sizes).all())
+    whole = np.flatnonzero((hidden == sizes) & (everywhere | (hidden > _MOST_HIDDEN)))
     if len(whole):
-        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(corpus)}: {HIDDEN}")
+        raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(sizes)}: {_HIDDEN}")
 
 
 def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:

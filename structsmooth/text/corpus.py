@@ -131,6 +131,17 @@ class Corpus(Sequence[Sentence]):
         allowed = None if self.allowed is None else self.allowed[kept]
         return Corpus(self.distinct, self.tokens[begin:end], offsets, documents, self.form, self.separator, allowed)
 
+    def parts(self, most: int) -> Iterator["Corpus"]:
+        """Neighbouring sentences of at most so many tokens, if none has more; the corpus itself, if it has no more."""
+        if len(self.tokens) <= most:
+            yield self
+            return
+        begin = 0
+        while begin < len(self):
+            end = int(np.searchsorted(self.offsets, self.offsets[begin] + most, "right")) - 1
+            yield self.part(range(begin, end := max(end, begin + 1)))
+            begin = end
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

@@ -1,14 +1,25 @@
 """Annotated documents: texts with labelled spans, in the forms in which tools for annotation write them."""
 
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate, groupby, pairwise
-from operator import add
+from operator import add, itemgetter
+from sys import getsizeof
 from typing import Any, NamedTuple
 
+from structsmooth.files import LIMIT_VARIABLE, size_limit
 from structsmooth.text.corpus import Allowed, Sentence
+from structsmooth.text.lines import WORD
 from structsmooth.text.schemes import Entity, entities, entity_tags
+from structsmooth.text.splitter import Splitter
+
+_BREAKS = re.compile(r"\n(?:[^\S\n]*\n)*")  # line breaks with nothing but blanks between them
+
+# Bytes of memory that a document, and a span or token of it, take beside their characters.
+_DOCUMENT, _PLACE = 512, 160
 
 
 class Span(NamedTuple):
@@ -20,6 +31,46 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Segmentation:
+    """How texts are cut into sentences and words.
+
+    Args:
+        clitics: parts of words that are words of their own, and abbreviations; see :class:`Splitter`.
+        line_breaks: how many line breaks in a row end a sentence; ``None`` for as few as no span goes over.
+        cuts: whether ends of spans cut words. Only annotations tell these, so that nothing is measured on such words.
+    """
+
+    clitics: tuple[str, ...] = ()
+    line_breaks: int | None = None
+    cuts: bool = True
+
+    @cached_property
+    def splitter(self) -> Splitter:
+        """What cuts sentences into words."""
+        return Splitter(self.clitics)
+
+    def of(self, documents: Sequence["Document"]) -> "Segmentation":
+        """The same for some documents, with a number of line breaks."""
+        if self.line_breaks is not None:
+            return self
+        return replace(self, line_breaks=max((document.line_breaks for document in documents), default=1))
+
+
+TRAINING = Segmentation()
+"""What training makes of texts: spans are whole, and are whole words."""
+UNCUT = Segmentation(line_breaks=1, cuts=False)
+"""Texts as nothing but their characters tell."""
+
+
+class Line(NamedTuple):
+    """A sentence of a text, where its words start, and the spans that begin in it."""
+
+    sentence: Sentence
+    starts: list[int]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
 class Document:
     """A text with spans, in order, which do not overlap.
 
@@ -28,7 +79,7 @@ class Document:
         spans: that are labelled; ``None`` in a text that nobody annotated.
         tokens: where each token starts and ends, if the file has tokens.
         allowed: the tags that each token may have, ``None`` for all, if the file says so.
-        source: what answers need of the file: the value of JSON, or where the text begins in a file of brat.
+        source: what answers need of the file: the value of JSON, or the returns that offsets of brat count.
 
     Raises:
         ValueError: spans or tokens that are empty, leave the text or overlap.
@@ -73,50 +124,93 @@ class Document:
         return cls(text, None if tags is None else spans, tokens)
 
     @property
+    def size(self) -> int:
+        """Bytes of memory that the document takes."""
+        counts = len(self.spans or ()) + len(self.tokens or ())
+        return getsizeof(self.text) + getsizeof(self.source) + _DOCUMENT + _PLACE * counts
+
+    @property
     def covered(self) -> list[str]:
         """The characters of each span."""
         return [self.text[span.start : span.end] for span in self.spans or ()]
 
-    def tagged(
-        self, split: Callable[[str], Sequence[str]], misaligned: list[str]
-    ) -> Iterator[tuple[Sentence, list[int]]]:
-        """The lines of the text as sentences, with BIO tags if it is annotated, and where their tokens start.
+    @property
+    def line_breaks(self) -> int:
+        """How many line breaks in a row end a sentence, such that no span is in two sentences."""
+        return 1 + max(map(longest_break, self.covered), default=0)
+
+    def lines(self) -> Iterator["Document"]:
+        """The lines of a text without tokens that are not blank; those of a span over several lines are together."""
+        spans = self.spans or ()
+        joined = {place for span in spans for place in range(span.start, span.end) if self.text[place] == "\n"}
+        ends = [run.start() for run in re.finditer("\n", self.text) if run.start() not in joined]
+        for before, end in pairwise([-1, *ends, len(self.text)]):
+            begin = before + 1
+            if self.text[begin:end].strip():
+                inside = spans[bisect_left(spans, (begin,)) : bisect_left(spans, (end,))]
+                moved = tuple(Span(span.start - begin, span.end - begin, span.label) for span in inside)
+                yield Document(self.text[begin:end], None if self.spans is None else moved)
+
+    def tagged(self, how: Segmentation, misaligned: list[str]) -> Iterator[Line]:
+        """The sentences of the text, with BIO tags if it is annotated: a token that a span covers in part is in it.
 
         Args:
-            split: the words of a line, where the document has no tokens.
-            misaligned: takes what spans cover that begin or end inside of tokens. These are split there.
+            how: what are sentences, and words where the document has no tokens.
+            misaligned: takes what spans cover that begin or end inside of tokens, or are in several sentences.
+
+        Raises:
+            ValueError: spans that no tokens cover, or allowed tags for another number of tokens.
         """
-        annotated = self.spans or ()
-        borders = sorted({place for span in annotated for place in (span.start, span.end)})
-        inside, tokens = set[int](), list[tuple[int, int]]()
-        for start, end in _placed(self.text, split) if self.tokens is None else self.tokens:
-            cuts = borders[bisect_right(borders, start) : bisect_left(borders, end)]
-            inside.update(cuts)
-            tokens += pairwise([start, *cuts, end])
-        spans = list(zip(self.covered, annotated, strict=True))
-        misaligned.extend(text for text, span in spans if inside & {span.start, span.end})
-        numbers = {start: number for number, (start, _) in enumerate(tokens)}
-        ends = {end: number + 1 for number, (_, end) in enumerate(tokens)}
-        for text, span in spans:
-            if span.start not in numbers or span.end not in ends:
-                raise ValueError(f"the span {text[:40]!r} is not covered by tokens")
-        breaks = [place for place, character in enumerate(self.text) if character == "\n"]
-        lines = [bisect_left(breaks, start) for start, _ in tokens]
-        found = list[Entity]()
-        for span in annotated:  # an entity begins anew in the next line
-            for _, part in groupby(range(numbers[span.start], ends[span.end]), key=lines.__getitem__):
-                first, *others = part
-                found.append(Entity(span.label, first, first + 1 + len(others)))
-        tags = None if self.spans is None else entity_tags(found, len(tokens), "BIO")
+        spans, breaks = self.spans or (), self._breaks(how.of([self]).line_breaks or 1)
+        borders = sorted({place for span in spans for place in span[:2]}) if how.cuts else []
+        words, tokens, most = list[Any](), list[Any](), size_limit() // WORD
+        for start, end in self._placed(breaks, how.splitter) if self.tokens is None else self.tokens:
+            words.append((start, end))
+            tokens += pairwise([start, *borders[bisect_right(borders, start) : bisect_left(borders, end)], end])
+            if len(tokens) > most:
+                raise ValueError(
+                    f"more than {most:,} words in a text: make it several, or set {LIMIT_VARIABLE} to more than "
+                    f"{size_limit() >> 20} MiB"
+                )
         if self.allowed is not None and len(self.allowed) != len(tokens):
             raise ValueError(f"allowed must have an entry for each of {len(tokens)} tokens, got {len(self.allowed)}")
-        for _, line in groupby(range(len(tokens)), key=lines.__getitem__):
-            inside_line = list(line)
-            words = [self.text[slice(*tokens[number])] for number in inside_line]
-            starts = [tokens[number][0] for number in inside_line]
-            marks = None if tags is None else [tags[number] for number in inside_line]
-            allowed = None if self.allowed is None else [self.allowed[number] for number in inside_line]
-            yield Sentence(words, [], marks, allowed), starts
+        lines = [bisect_left(breaks, start) for start, _ in tokens]
+        starts, ends = ({place[side] for place in words} for side in (0, 1))
+        found, begun = list[Entity](), dict[int, list[Span]]()
+        for span, text in zip(spans, self.covered, strict=True):
+            first = bisect_right(tokens, span.start, key=itemgetter(1))
+            stop = bisect_left(tokens, span.end, key=itemgetter(0))
+            if first >= stop or not (tokens[first][0] <= span.start < span.end <= tokens[stop - 1][1]):
+                raise ValueError(f"the span {text[:40]!r} is not covered by tokens")
+            if span.start not in starts or span.end not in ends or lines[first] < lines[stop - 1]:
+                misaligned.append(text)
+            begun.setdefault(lines[first], []).append(span)
+            first = max(first, found[-1].end if found else 0)  # of two spans in a token, it is in the first
+            for _, part in groupby(range(first, stop), key=lines.__getitem__):
+                begin, *others = part
+                found.append(Entity(span.label, begin, begin + 1 + len(others)))
+        tags = None if self.spans is None else entity_tags(found, len(tokens), "BIO")
+        for number, line in groupby(range(len(tokens)), key=lines.__getitem__):
+            begin, *others = line
+            inside = slice(begin, begin + 1 + len(others))
+            own = [self.text[slice(*token)] for token in tokens[inside]]
+            allowed = None if self.allowed is None else self.allowed[inside]
+            sentence = Sentence(own, [], None if tags is None else tags[inside], allowed)
+            yield Line(sentence, [start for start, _ in tokens[inside]], tuple(begun.get(number, ())))
+
+    def _breaks(self, count: int) -> list[int]:
+        """The places of the line breaks that end sentences, of which there are ``count`` in a row."""
+        runs = [(run.start(), run[0]) for run in _BREAKS.finditer(self.text)]
+        return [a + i for a, run in runs if run.count("\n") >= count for i, c in enumerate(run) if c == "\n"]
+
+    def _placed(self, breaks: Sequence[int], splitter: Splitter) -> Iterator[tuple[int, int]]:
+        """Where the words of each sentence start and end."""
+        for before, end in pairwise([-1, *breaks, len(self.text)]):
+            place = before + 1
+            for word in splitter.words(self.text[place:end]):
+                place = self.text.index(word, place)
+                yield place, place + len(word)
+                place += len(word)
 
     def to_json(self) -> dict[str, Any]:
         """The document as plain JSON, with the keys ``text`` and ``spans``."""
@@ -134,11 +228,9 @@ def _trimmed(text: str, span: Span) -> Span:
     return Span(start, start + len(covered.strip()), span.label)
 
 
-def _placed(text: str, split: Callable[[str], Sequence[str]]) -> Iterator[tuple[int, int]]:
-    """Where the words of each line of a text start and end."""
-    place = 0
-    for line in text.split("\n"):
-        for word in split(line):
-            place = text.index(word, place)
-            yield place, place + len(word)
-            place += len(word)
+NOTHING = Document("")
+
+
+def longest_break(text: str) -> int:
+    """The largest number of line breaks in a row that a text has, with nothing but blanks between them."""
+    return max((run.count("\n") for run in _BREAKS.findall(text)), default=0)

@@ -16,6 +16,7 @@ from structsmooth.text.layouts import (
     Columns,
     Roles,
     cells,
+    ends_sentence,
     is_blank,
     is_tag,
 )
@@ -31,10 +32,11 @@ _TEXT = "lines of text"
 _NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|tag|label|ner?|entity|id)s?([-_ ].*)?", re.I)
 # What files of other forms begin with.
 _FOREIGN = {
-    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]',
+    "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]'
+    r"|\[\s*(?:\]\s*$|(?:\[\s*)?null\s*[,\]])",  # a list of nothing, or whose first text is missing
     "XML or HTML": r"<(?:\?xml|!doctype|!--|[a-z][\w:.-]*(?:\s[^<>\n]*)?>(?=[^\0]*</))",
     "ARFF": r"(?:[^\S\n]*(?:%.*)?\n)*[^\S\n]*@relation\b",
-    "the TSV of WebAnno": r"#FORMAT=WebAnno",
+    "the TSV of WebAnno, older than version 3": r"#FORMAT=WebAnno",
     "the standoff annotation of brat": r"T\d+\t\S+ \d+ \d+|[REAM]\d+\t\w\S* ?\S*[TE]\d|#\d+\t\w+ [TREAM]\d",
     "a treebank in brackets": r"\(\s?(?-i:[A-Z]*)\s?\((?-i:[A-Z$.,:-]+)[ (]",
     "YAML": r"%YAML|---[^\S\n]*\n",
@@ -57,21 +59,29 @@ class Reading:
     """How a user wants a file to be read, whatever its first lines are.
 
     Args:
-        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
-        tag_column: the column of the tags, likewise.
+        word_column: the column of the words, counted from 1, or its name in a header; found out from the first lines if
+            it is not given.
+        tag_column: the column of the tags, likewise; in the TSV of WebAnno, the feature that labels entities.
         encoding: of the file, such as latin-1; UTF-8 if it is not given.
         names: of the tags, where files of JSON have their numbers, in order and separated by commas.
+        annotator: whose annotations count where those of Label Studio differ: a number, a name or an address.
     """
 
-    word_column: int | None = None
-    tag_column: int | None = None
+    word_column: str | int | None = None
+    tag_column: str | int | None = None
     encoding: str | None = None
     names: str | None = None
+    annotator: str | None = None
 
     @property
     def chosen(self) -> bool:
         """Whether the user has chosen a column."""
         return self.word_column is not None or self.tag_column is not None
+
+    @property
+    def feature(self) -> str | None:
+        """The name of the column of the tags, if the user has given one, and not its number."""
+        return str(self.tag_column) if re.search(r"\D", str(self.tag_column or 0)) else None
 
     @property
     def tag_names(self) -> list[str]:
@@ -158,9 +168,12 @@ class Sample:
         starts = [match[1] for match in found if match]
         return len(starts) == len(cells) and _counts_up(starts, self._begins)
 
-    @property
-    def json(self) -> Kind | None:
-        """Whether each line is a value of JSON, an object or a pair of a text and an object, or all are one value."""
+    def texts(self, reading: Reading) -> Kind | None:
+        """The form of a file of annotated texts: JSON, of which each line is a value or all are one, or WebAnno's."""
+        if reading.word_column is None and self.text.startswith("#FORMAT=WebAnno TSV 3"):
+            return "webanno" if reading.tag_column is None or reading.feature else None
+        if reading.chosen:
+            return None
         try:
             value = json.loads(next(line for line in self.lines if not is_blank(line)))
         except (ValueError, RecursionError, StopIteration):
@@ -195,13 +208,14 @@ class Sample:
             first = 0  # these are no numbers of words, but the words
         tags_alone = self._tags_behind_numbers(first, is_tag, no_tag)
         if reading.chosen:
-            tag = (count if tagged else None) if reading.tag_column is None else reading.tag_column
-            word = 1 + first + (tag == 1 + first) if reading.word_column is None else reading.word_column
+            tag, word = self._number_of(reading.tag_column), self._number_of(reading.word_column)
+            tag = count if tag is None and tagged else tag
+            word = 1 + first + (tag == 1 + first) if word is None else word
             if word == tag or not {word, word if tag is None else tag} <= set(range(1, count + 1)):
                 choice = f"--word-column {word}" + (f" and --tag-column {tag}" if tag is not None else "")
                 raise ValueError(f"{self.name}: expected two of its {count} columns, counted from 1, got {choice}")
             first = first if word > first else 0
-            bare = tag is not None and tag - 1 in tags_alone
+            bare = tag is not None and (tag - 1 in tags_alone or self._has_other_tags(word, tag))
             roles = Roles(count, word - 1, None if tag is None else tag - 1, first, bare=bare)
         else:
             self._expect_sentences(tagged)
@@ -209,10 +223,23 @@ class Sample:
             found = self._tags_first_or_last(first, tagged, is_tag, no_tag)
             if tagged or (tagged is None and count > 1 and self._share(found[1], is_tag) >= 0.5):
                 roles = replace(roles, word=found[0], tag=found[1], bare=found[1] in tags_alone)
-        numbers = self._numbers if first else 0
-        return self._with_comments(
-            replace(roles, numbers=numbers, ranges=self._ranges, header=self.header, tabbed=self.tabbed)
-        )
+        numbers, ends = self._numbers if first else 0, self.tabbed and any(map(ends_sentence, self._even))
+        roles = replace(roles, numbers=numbers, ranges=self._ranges, header=self.header, tabbed=self.tabbed, ends=ends)
+        return self._with_comments(roles)
+
+    def _number_of(self, column: str | int | None) -> int | None:
+        """The number of a column, which may be given by its name in the header."""
+        if not re.search(r"\D", str(column or 0)):
+            return None if column is None else int(column)
+        if str(column) not in self.header:
+            names = f"one of the header, {', '.join(self.header)}" if self.header else "its number: there is no header"
+            raise ValueError(f"{self.name}: no column {column!r}: give {names}")
+        return 1 + self.header.index(str(column))
+
+    def _has_other_tags(self, word: int, tag: int) -> bool:
+        """Whether columns between have other tags of the same kind by the header, as NE-COARSE-LIT and NE-FINE-LIT."""
+        kinds = [re.split("[-_]", name)[0] for name in self.header]
+        return bool(kinds) and kinds[tag - 1] in kinds[min(word, tag) : max(word, tag) - 1]
 
     def _expect_sentences(self, tagged: bool | None) -> None:
         """Refuse numbers in front of the words that begin anew, or change, without a blank line before them."""
@@ -252,6 +279,9 @@ class Sample:
     def _with_tags_inside(self, roles: Roles, is_tag: Callable[[str], bool]) -> Roles:
         """The column of tags where others stand behind it, such as the names of annotators; the roles without one."""
         found = [c for c in range(self.count) if self._share(c, is_tag) > 0.95]
+        if len(found) > 1 and self.header:
+            names = ", ".join(self.header[c] for c in found)
+            raise ValueError(f"{self.name}: several columns have tags: choose one by --tag-column, of {names}")
         if len(found) != 1:
             return roles
         return self._with_comments(replace(roles, tag=found[0], word=roles.word + (roles.word == found[0])))

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TextIO
 
 from structsmooth.settings import PositiveInt
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.conll import Reader, read_laid_out, texts_of
 from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.documents import Segmentation
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.layouts import Columns, Layout, Roles
 from structsmooth.text.lines import source_name
 from structsmooth.text.schemes import split_tag
-from structsmooth.text.splitter import Splitter, clitics_of
+from structsmooth.text.splitter import Splitter, abbreviations_of, clitics_of
 from structsmooth.text.templates import Templates, column_names, for_columns
-from structsmooth.text.texts import FORMS, Kind, TextCorpus
+from structsmooth.text.texts import FORMS, Kind, TextCorpus, TextSentence, line_breaks_of
 from structsmooth.text.universal import Universal
 
 Words = Sentence | str | Sequence[str | Sequence[str]]
@@ -30,28 +32,39 @@ class Inputs:
         names: of the columns between words and tags that it reads: none, if it reads words alone; ``None`` in models of
             version 0.2, which read the columns of their templates.
         example: cells of a row of its training data, without the tag.
-        clitics: parts of words that are tokens of their own in its training data.
+        clitics: parts of words that are tokens of their own in its training data, and abbreviations with their periods.
+        line_breaks: how many of them in a row end a sentence of a text, as none in its training data has.
     """
 
     columns: PositiveInt
     names: list[str] | None = None
     example: list[str] = field(default_factory=list)
     clitics: list[str] = field(default_factory=list)
+    line_breaks: PositiveInt = 1
 
     @classmethod
-    def of(cls, corpus: Corpus, words_only: bool) -> "Inputs":
+    def of(cls, sentences: Sequence[Sentence], words_only: bool) -> "Inputs":
         """What a tagger of training sentences reads."""
+        corpus, breaks = Corpus.of(sentences), line_breaks_of(sentences)
         first = corpus.distinct[0]
         names = column_names(len(first.columns), chunks=_has_chunks(corpus))
-        clitics = sorted(clitics_of(word for word, _, _ in corpus.distinct))
-        return cls(2 + len(first.columns), [] if words_only else names, [first.word, *first.columns], clitics)
+        words = {word for word, _, _ in corpus.distinct}
+        clitics = sorted(clitics_of(words) | (abbreviations_of(words) if breaks is None else set()))
+        columns, example = [] if words_only else names, [first.word, *first.columns]
+        return cls(2 + len(first.columns), columns, example, clitics, breaks or 1)
 
     @classmethod
     def joined(cls, parts: Sequence["Inputs"]) -> "Inputs":
         """What taggers of all parts of a corpus read."""
         clitics = sorted({clitic for part in parts for clitic in part.clitics})
         names = max(part.names or [] for part in parts)  # "column3" before "chunk", which some part contradicts
-        return replace(parts[0], names=names, clitics=clitics)
+        breaks = max(part.line_breaks for part in parts)
+        return replace(parts[0], names=names, clitics=clitics, line_breaks=breaks)
+
+    @cached_property
+    def how(self) -> Segmentation:
+        """Texts are cut into sentences and words, to predict and to measure, which is never helped by annotations."""
+        return Segmentation(tuple(self.clitics), self.line_breaks, cuts=False)
 
     @property
     def words_alone(self) -> bool:
@@ -78,34 +91,33 @@ class Inputs:
             ValueError: a file of another form, with its name; columns that the file lacks, with theirs and an example.
         """
         is_known = frozenset(tags).__contains__
-        splitter = Splitter(self.clitics)
 
         def choose(name: str, begin: bytes) -> Layout | Reader:
             if is_text:
-                return self._texts(name, "text", splitter)
+                return self._texts(name, "text")
             sample = Sample(name, begin)
             if not reading.chosen and sample.universal:
                 return Universal(keeps_lines=True)
-            if not reading.chosen and sample.json is not None:
-                return self._texts(name, sample.json, splitter)
+            if (kind := sample.texts(reading)) is not None:
+                return self._texts(name, kind)
             if reading.chosen and sample.count > 1:
                 return Columns(sample.roles(reading.tag_column is not None, is_known, reading), plain=True)
             sample.refuse(sample.other_form(is_known))
             text = sample.is_text(lambda row: self._fits(row, sample.front, is_known))
             if not text and (self.words_alone or not self._lacks_chunks(sample)):
                 return Columns(self._roles(sample, is_known), plain=True)
-            return self._texts(name, "text", splitter)
+            return self._texts(name, "text")
 
         if not (is_text or reading.chosen) and (texts := brat_texts(path)):
             documents = read_brat(texts, reading.encoding, annotated=False)
-            return self._checked(TextCorpus.of_texts(documents, "brat", splitter.words, source_name(path)), path)
+            return self._checked(TextCorpus.of_texts(documents, "brat", self.how, source_name(path)), path)
         return self._checked(read_laid_out(path, choose, encoding=reading.encoding), path)
 
-    def _texts(self, name: str, kind: Kind, splitter: Splitter) -> Reader:
+    def _texts(self, name: str, kind: Kind) -> Reader:
         """What reads texts, if the tagger needs words alone."""
         if not self.words_alone:
             raise ValueError(self._other(name, FORMS[kind].partition(",")[0]))
-        return texts_of(kind, splitter)
+        return texts_of(kind, self.how)
 
     def _checked(self, corpus: Corpus, path: str | TextIO) -> Corpus:
         """A corpus with all columns that the tagger reads."""
@@ -150,17 +162,17 @@ class Inputs:
         """A sentence of what Python has.
 
         Raises:
-            ValueError: no token, or a token without all columns of the training data.
+            ValueError: a token without all columns of the training data.
         """
         if isinstance(tokens, Sentence):
-            return tokens
+            return tokens.cut(self.how) if isinstance(tokens, TextSentence) and tokens.how != self.how else tokens
         if isinstance(tokens, str):
             if not self.words_alone:
                 raise ValueError(f"{tokens[:40]!r} is a line of text. {self._needed()}")
             tokens = Splitter(self.clitics).words(tokens)
         rows = [(token,) if isinstance(token, str) else tuple(token) for token in tokens]
         if not rows:
-            raise ValueError("a sentence must have a token at least")
+            return Sentence([], [[]] * (self.columns - 2))
         count = 1 if self.words_alone and len(rows[0]) == 1 else self.columns - 1
         for row in rows:
             if len(row) != count:

@@ -7,6 +7,7 @@ from typing import Any
 
 from structsmooth.text.corpus import Allowed
 from structsmooth.text.documents import Document, Span
+from structsmooth.text.label_studio import text_of_task
 from structsmooth.text.lines import LARGEST_VALUE
 
 # Keys of lists of spans, of their fields, and of tags of tokens, in the order in which they are looked for.
@@ -14,44 +15,56 @@ _SPANS = ("spans", "label", "labels", "entities", "ents", "annotations")
 _START, _END = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
 _LABEL = ("label", "labels", "entity", "type", "tag")
 _TAGS = ("ner_tags", "tags", "labels", "label")
+_IGNORED = -100  # by losses, in data sets of Hugging Face
 _KNOWN = (
     'a line of JSON must be {"text": ..., "spans": [{"start": 0, "end": 3, "label": "PER"}]}, or have the form of '
     "doccano, prodigy, spaCy, Label Studio or Hugging Face"
 )
 
 
-def document_of(value: Any, names: Sequence[str] = (), annotated: bool = True) -> Document | None:
+def document_of(
+    value: Any, names: Sequence[str] = (), annotated: bool = True, annotator: str | None = None
+) -> Document | None:
     """The document of a value of JSON, or none if annotators rejected or skipped it.
 
     Args:
         value: in the form of doccano, prodigy, spaCy, Label Studio or Hugging Face.
         names: of the tags, where tokens have their numbers.
         annotated: whether there must be spans or tags, or an empty list of them; otherwise they are left aside.
+        annotator: whose annotations count in Label Studio, as of :func:`text_of_task`.
 
     Raises:
         ValueError: a value of another form, or spans that a text cannot have.
     """
     try:
-        return _document_of(value, names, annotated)
+        return _document_of(value, names, annotated, annotator)
     except (KeyError, TypeError, AttributeError, IndexError):
         raise ValueError(f"{_KNOWN}; got {json.dumps(value)[:60]}") from None
 
 
 def json_documents(
-    lines: Iterable[str], name: str, names: Sequence[str] = (), annotated: bool = True
+    lines: Iterable[str],
+    name: str,
+    names: Sequence[str] = (),
+    annotated: bool = True,
+    annotator: str | None = None,
 ) -> Iterator[Document]:
     """The documents of lines of JSON, or of one value over all lines; of a list, those of its entries.
 
     Raises:
         ValueError: what :func:`document_of` refuses, with the name of the file, and the line or the entry.
     """
+    found = False
     for place, value in _values(iter(lines), name):
         try:
-            document = document_of(value, names, annotated)
+            document = document_of(value, names, annotated, annotator)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
         if document is not None:
+            found = True
             yield document if annotated else replace(document, source=json.dumps(value))
+    if annotator is not None and not found:
+        raise ValueError(f"{name}: no text with annotations by {annotator}")
 
 
 def _values(lines: Iterator[str], name: str) -> Iterator[tuple[str, Any]]:
@@ -67,19 +80,22 @@ def _values(lines: Iterator[str], name: str) -> Iterator[tuple[str, Any]]:
             yield f"{name}:{number}", value
 
 
-def _document_of(value: Any, names: Sequence[str], annotated: bool) -> Document | None:
+def _document_of(value: Any, names: Sequence[str], annotated: bool, annotator: str | None) -> Document | None:
     if is_pair(value):
         value = {"text": value[0], **value[1]}
     if not isinstance(value, Mapping):
         raise ValueError(f"{_KNOWN}; got {json.dumps(value)[:60]}")
     if value.get("answer", "accept") != "accept":  # of prodigy
         return None
-    if isinstance(data := value.get("data"), Mapping):  # of Label Studio
-        return _of_label_studio(data, value, annotated)
     tokens, text, allowed = value.get("tokens"), value.get("text", value.get("data")), _allowed(value.get("allowed"))
     if isinstance(tokens, list) and all(isinstance(token, str) for token in tokens) and (tokens or text is None):
         tags = _tags(_first(value, _TAGS), tokens, names) if annotated else None
         return replace(Document.of_tags(tokens, tags), allowed=allowed)
+    if (task := text_of_task(value, annotated, annotator)) is not None:
+        text, regions = task
+        if regions is None:
+            return None if annotated else Document(text, None)
+        return Document(text, _spans(regions, text))
     if not isinstance(text, str):
         raise ValueError(f"{_KNOWN}; got the keys {', '.join(map(str, value)) or 'of nothing'}")
     offsets = tuple((token["start"], token["end"]) for token in tokens) if isinstance(tokens, list) else None
@@ -117,25 +133,16 @@ def _allowed(sets: Any) -> Allowed | None:
     return list(sets)
 
 
-def _of_label_studio(data: Mapping[str, Any], task: Mapping[str, Any], annotated: bool) -> Document | None:
-    """The first annotation of a task that nobody cancelled."""
-    texts = [text for text in data.values() if isinstance(text, str)]
-    if len(texts) != 1 and not isinstance(data.get("text"), str):
-        raise ValueError("expected a text in the data of a task of Label Studio")
-    text = str(data.get("text", texts[0]))
-    if not annotated:
-        return Document(text, None)
-    done = [one for one in task.get("annotations", task.get("completions", [])) if not one.get("was_cancelled")]
-    if not done:
-        return None
-    values = [part["value"] for part in done[0]["result"] if part.get("type") in ("labels", "hypertextlabels")]
-    return Document(text, _spans(values, text))
-
-
 def _tags(tags: Any, tokens: Sequence[str], names: Sequence[str]) -> list[str]:
     """Tags of tokens by name."""
     if not isinstance(tags, list) or len(tags) != len(tokens):
         raise ValueError(f"expected a tag for each of {len(tokens)} tokens, got {json.dumps(tags)[:60]}")
+    for token, tag in zip(tokens, tags, strict=True):
+        if tag in (None, _IGNORED):
+            raise ValueError(
+                f"the tag of {token[:40]!r} is {json.dumps(tag)}, which stands for an unknown one: take "
+                "such tokens out, or write columns, with _ for such tags and --unknown _"
+            )
     if all(isinstance(tag, str) for tag in tags):
         return tags
     if wrong := [tag for tag in tags if type(tag) is not int]:

@@ -44,6 +44,7 @@ class Roles:
         header: the cells of a row with the names of the columns.
         known: tags that tell words from comments, in files where a number sign may begin a comment.
         tabbed: whether tabs separate the columns.
+        ends: whether the last column may tell that a sentence ends, as in HIPE, where comments stand in sentences.
     """
 
     count: int
@@ -57,6 +58,7 @@ class Roles:
     header: tuple[str, ...] = ()
     known: frozenset[str] | None = None
     tabbed: bool = False
+    ends: bool = False
 
     @property
     def features(self) -> slice:
@@ -84,6 +86,7 @@ class Roles:
         left = sorted(set(range(self.count)) - {self.word, self.tag, self.numbers - 1, *used})
         parts += [f"numbers of words in {self.numbers}"] if self.numbers else []
         parts += [f"{_listed(left)} left out"] if left else []
+        parts += ["ends of sentences in the last"] if self.ends else []
         parts += ["comments left out"] if self.known is not None else []
         return ", ".join([*parts, *(["a header"] if self.header else [])])
 
@@ -113,6 +116,10 @@ class Layout(ABC):
             ValueError: a malformed line.
         """
 
+    def ends(self, line: str) -> bool:
+        """Whether a sentence ends with the token of a line, even if no separator follows."""
+        return False
+
 
 class Columns(Layout):
     """A token per line, white space or tabs between its columns; blank lines and ``-DOCSTART-`` lines separate.
@@ -140,7 +147,7 @@ class Columns(Layout):
         if row[0] == DOCUMENT_START:
             return DOCUMENT
         if roles.known is not None and row[0].startswith("#") and roles.is_comment(row, roles.known, self._plain):
-            return COMMENT
+            return SKIPPED if roles.ends else COMMENT
         if "" in row:
             raise empty(row.index("") + 1)
         if roles.tag == roles.word:
@@ -161,6 +168,10 @@ class Columns(Layout):
         tag = None if roles.tag is None else row[roles.tag]
         return Token(row[roles.word], tuple(row[self._features]), tag)
 
+    def ends(self, line: str) -> bool:
+        """Whether a sentence ends with a row, by its last column."""
+        return self._roles.ends and ends_sentence(cells(line))
+
     def _check(self, tag: str) -> None:
         if " " in tag and (self._plain or not is_tag(tag)):
             remedy = "give tags without, and separate all columns of a row by tabs, or none"
@@ -172,6 +183,11 @@ class Columns(Layout):
 def empty(column: int) -> ValueError:
     """The error about a column without anything in it."""
     return ValueError(f"column {column} is empty: fill it, with a hyphen for instance; one tab separates columns")
+
+
+def ends_sentence(row: Sequence[str]) -> bool:
+    """Whether the last cell of a row says that a sentence ends."""
+    return "EndOfSentence" in row[-1].split("|")
 
 
 def is_tag(cell: str) -> bool:

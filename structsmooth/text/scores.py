@@ -28,10 +28,7 @@ class EntityScores:
     @property
     def overall(self) -> MatchCounts:
         """Counts of the entities of all types (micro average)."""
-        counts = self.by_type.values()
-        return MatchCounts(
-            sum(c.correct for c in counts), sum(c.predicted for c in counts), sum(c.gold for c in counts)
-        )
+        return sum(self.by_type.values(), MatchCounts())
 
     @property
     def precision(self) -> float:

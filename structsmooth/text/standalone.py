@@ -1,7 +1,8 @@
 """A trained tagger without torch: this file and its folder need Python and numpy alone.
 
 ``structsmooth export DIR --format numpy`` copies it beside the weights. In Python, ``Tagger(folder).tag(words)`` gives
-the tags of a sentence; ``python tagger.py < lines.txt`` tags lines of text, a word and its tag in each line.
+the tags of a sentence, and ``probabilities(words)`` those of all tags; ``python tagger.py < lines.txt`` tags lines of
+text, a word and its tag in each line. ``tagger.json`` has the names of the tags, in order, and the version.
 """
 
 import json
@@ -22,6 +23,11 @@ INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff
 _OPENING = "([{<\"'\u201c\u2018\u00ab\u201e\u00bf\u00a1$\u20ac\u00a3"
 _CLOSING = ")]}>\"'\u201d\u2019\u00bb,;:!?\u2026%"
 _ABBREVIATION = re.compile(r"([^\W\d_]\.)+")  # letters with a period behind each, such as U.S. and the J. of a name
+# Words that a capital may follow within a sentence.
+_TITLE = re.compile(
+    "bros|bzw|ca|capt|cmdr|co|col|corp|dr|etc|evtl|fr|ft|gen|ggf|gov|hon|hr|inc|inkl|jr|kgl|lt|ltd|messrs|mlle|mme|mr|"
+    "mrs|ms|mt|pres|prof|rep|rev|sen|sgt|sog|sr|st|ste|univ|usw|vgl|vs|zzgl"
+)
 
 
 def spell_bias() -> tuple[str, ...]:
@@ -80,21 +86,31 @@ def outline(word: str) -> str:
 
 
 class Splitter:
-    """Splits a line at white space, and punctuation and the given clitics from the words that they touch."""
+    """Splits a line at white space, and punctuation and the given clitics from the words that they touch.
+
+    Those of the clitics that end in a period are abbreviations, whose period stays with them.
+    """
 
     def __init__(self, clitics: Iterable[str] = ()) -> None:
         known = set(map(_plain, clitics))
+        self._abbreviations = {c[:-1] for c in known if c.endswith(".")}
+        known = {c for c in known if not c.endswith(".")}
         # The longest first: the n't of "didn't" and not the 't.
         self._before = sorted((c for c in known if c.endswith("'")), key=len, reverse=True)
         self._after = sorted((c for c in known if not c.endswith("'")), key=len, reverse=True)
 
     def words(self, line: str) -> list[str]:
-        """The words of a sentence. A period at its end is a word of its own, unless it ends an abbreviation."""
-        pieces = [] if not line.strip(INVISIBLE) else line.split()
-        words = [word for piece in pieces[:-1] for word in self._split(piece, last=False)]
-        return words + [word for piece in pieces[-1:] for word in self._split(piece, last=True)]
+        """The words of a line.
 
-    def _split(self, piece: str, last: bool) -> list[str]:
+        A period at its end is a word of its own, unless it ends letters as in U.S.; so is one before a word that may
+        begin a sentence, as it begins with a capital or its letters have no case, unless it ends an abbreviation or a
+        number such as 1. and 12.
+        """
+        pieces = [] if not line.strip(INVISIBLE) else line.split()
+        following: list[str | None] = [*pieces[1:], None]
+        return [word for pair in zip(pieces, following, strict=False) for word in self._split(*pair)]
+
+    def _split(self, piece: str, following: str | None) -> list[str]:
         begin, end, after = 0, len(piece), list[str]()
         while begin < end - 1 and piece[begin] in _OPENING and not self._is_clitic(piece[begin:end]):
             begin += 1
@@ -105,13 +121,22 @@ class Splitter:
                 size = 1
             elif 1 < dots < len(core):
                 size = dots
-            elif dots == 1 and last and not _ABBREVIATION.fullmatch(core):
+            elif dots == 1 and not _ABBREVIATION.fullmatch(core) and self._ends(core[:-1], following):
                 size = 1
             else:
                 break
             after.insert(0, piece[end - size : end])
             end -= size
         return [*piece[:begin], *self._parts(piece[begin:end]), *after]
+
+    def _ends(self, word: str, following: str | None) -> bool:
+        """Whether a sentence may end behind a word with a period."""
+        if following is None:
+            return True
+        first = next((c for c in following if c not in _OPENING), "")
+        if not first.isalpha() or first.islower() or (len(word) < 3 and word.isdigit()):
+            return False
+        return _plain(word) not in self._abbreviations and not _TITLE.fullmatch(_plain(word))
 
     def _parts(self, word: str) -> list[str]:
         """A word without punctuation around it, and its clitics."""
@@ -147,9 +172,28 @@ class Tagger:
 
     def tag(self, sentence: str | Sequence[str | Sequence[str]]) -> list[str]:
         """The best tags of a line of text, of words, or of tuples of words and their other columns."""
-        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
-        tokens = [(token,) if isinstance(token, str) else tuple(token) for token in words]
+        tokens = self._tokens(sentence)
         return [self.model["tags"][state] for state in self._best(self._scores(tokens))] if tokens else []
+
+    def probabilities(self, sentence: str | Sequence[str | Sequence[str]]) -> Any:
+        """Probabilities [T, S] of the tags at each token, in the order of ``model["tags"]``.
+
+        They are calibrated if ``model["temperature"]`` is a number, by which scores are divided.
+        """
+        tokens, heat = self._tokens(sentence), self.model["temperature"] or 1.0
+        if not tokens:
+            return np.zeros((0, len(self.start)))
+        scores, transition = self._scores(tokens) / heat, self.transition / heat
+        before, after = [scores[0]], [np.zeros(len(self.start))]
+        for row in scores[1:]:
+            before.append(row + _log_sums(before[-1][:, None] + transition, 0))
+        for row in scores[:0:-1]:
+            after.append(_log_sums(transition + row + after[-1], 1))
+        return np.exp(np.array(before) + after[::-1] - _log_sums(before[-1], 0))
+
+    def _tokens(self, sentence: str | Sequence[str | Sequence[str]]) -> list[tuple[str, ...]]:
+        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
+        return [(token,) if isinstance(token, str) else tuple(token) for token in words]
 
     def _scores(self, tokens: list[tuple[str, ...]]) -> Any:
         """Scores [T, S] of the tags of each token."""
@@ -181,6 +225,13 @@ class Tagger:
         for pointers in reversed(back):
             states.append(int(pointers[states[-1]]))
         return states[::-1]
+
+
+def _log_sums(values: Any, axis: int) -> Any:
+    """Logarithms of sums of exponentials along an axis; -inf where all values are."""
+    largest = np.maximum(values.max(axis, keepdims=True), np.finfo(float).min)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(values - largest).sum(axis)) + largest.squeeze(axis)
 
 
 def _value(column: str, token: tuple[str, ...]) -> Value:

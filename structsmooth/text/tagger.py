@@ -100,7 +100,8 @@ class Tags:
         for token, kept in enumerate(sets):
             if isinstance(kept, str) or not isinstance(kept, Collection | None):
                 raise TypeError(f"allowed must have a set of tags or None for token {token}, got {kept!r}")
-        found = torch.tensor([[kept is None or name in kept for name in self.names] for kept in sets])
+        found = torch.tensor([[kept is None or name in kept for name in self.names] for kept in sets], dtype=torch.bool)
+        found = found.view(length, len(self.names))
         for token in (~found.any(1)).nonzero().flatten().tolist():
             raise ValueError(f"allowed has no tag of the training data for token {token}, got {sets[token]}")
         return found

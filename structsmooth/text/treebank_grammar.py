@@ -115,13 +115,12 @@ class TreebankGrammar:
         :class:`~structsmooth.Grammar`.
 
         Raises:
-            TypeError: a sentence that is a text.
-            ValueError: an empty list, or a part of speech that no tree had.
+            TypeError: a sentence that is a text, or tags that are.
+            ValueError: an empty list, a part of speech that no tree had, or not one for each word.
         """
         if not sentences:
             raise ValueError("sentences must be at least one, got none")
-        if any(isinstance(sentence, str) for sentence in sentences):
-            raise TypeError("sentences must be lists of words, got a text: split it into words")
+        _check(sentences, tags)
         lengths = torch.tensor([len(sentence) for sentence in sentences])
         words = -10 * (-max(1, int(lengths.max())) // 10)
         index = torch.full((len(sentences), words), len(self.vocabulary))
@@ -146,14 +145,18 @@ class TreebankGrammar:
         self, sentences: Sequence[Sentence], tags: Sequence[Sentence] | None
     ) -> Iterator[tuple[list[int], Grammar]]:
         """Some sentences of similar lengths at a time: their numbers and their trees."""
+        _check(sentences, tags)
         order = sorted(range(len(sentences)), key=lambda s: len(sentences[s]))
         for first in range(0, len(order), _BATCH):
             some = order[first : first + _BATCH]
-            given = [tags[s] for s in some] if tags else None
+            given = None if tags is None else [tags[s] for s in some]
             yield some, self.grammar([sentences[s] for s in some], given, validate_args=False)
 
     def parse(self, sentences: Sequence[Sentence], tags: Sequence[Sentence] | None = None) -> list[Phrase]:
-        """The best tree of each sentence; one that has none gets its words without constituents, under the label ""."""
+        """The best tree of each sentence; one that has none gets its words without constituents, under the label "".
+
+        Errors are those of :meth:`grammar`, apart from the empty list.
+        """
         trees: list[Phrase] = [Phrase("", ())] * len(sentences)
         for some, grammar in self._grammars(sentences, tags):
             values, best = grammar.max()
@@ -214,6 +217,18 @@ class TreebankGrammar:
             total += float(values.detach().sum())
             counts = [c + g for c, g in zip(counts, torch.autograd.grad(values.sum(), tables), strict=True)]
         return self._with_counts(*counts), total
+
+
+def _check(sentences: Sequence[Sentence], tags: Sequence[Sentence] | None) -> None:
+    """Raise unless sentences are lists of words, and tags, if they are given, lists with one for each word."""
+    if any(isinstance(sentence, str) for sentence in (*sentences, *(tags or ()))):
+        raise TypeError("sentences and their tags must be lists of words, got a text: split it into words")
+    sizes, given = list(map(len, sentences)), list(map(len, sentences if tags is None else tags))
+    if len(given) != len(sizes):
+        raise ValueError(f"tags must be a list for each of {len(sizes)} sentences, got {len(given)}")
+    for s, (words, found) in enumerate(zip(sizes, given, strict=True)):
+        if words != found:
+            raise ValueError(f"sentence {s} has {words} words and {found} tags: give a tag for each word")
 
 
 def _count(tree: Phrase, around: str, order: int, parents: bool, seen: Counter[tuple[Symbol, ...]]) -> Symbol:

@@ -92,14 +92,14 @@ class Treebank(Corpus):
     """The sentences of a file in CoNLL-U with all of its lines.
 
     Args:
-        content: the lines, each with its end.
+        content: the lines in UTF-8, each with its end, some at a time.
     """
 
-    content: str = ""
+    content: Sequence[bytes] = ()
 
     def universal_lines(self) -> Iterable[str]:
         """All lines of the file as they were."""
-        return self.content[:-1].split("\n")
+        return (line for block in self.content for line in block[:-1].decode().split("\n"))
 
 
 def sentence_lines(words: Sequence[str], text: str = "", starts: Sequence[int] = ()) -> Iterator[str]:

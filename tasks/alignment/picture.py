@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from structsmooth.checkpoint import save_figure
 from structsmooth.markup import Markup, Verdict, differences, element, joined
 from structsmooth.markup.examples import LEGEND
 from structsmooth.tasks.alignment.data import Link, SentencePair
@@ -33,7 +34,7 @@ def draw_alignment(pair: SentencePair, links: Sequence[Link], path: Path) -> Non
     panel.set_yticks([i + 0.5 for i in range(rows - 1)], minor=True)
     panel.grid(which="minor", color="0.9", linewidth=0.5)
     panel.tick_params(which="both", length=0)
-    figure.savefig(path, dpi=100, bbox_inches="tight")
+    save_figure(path, figure, dpi=100, bbox_inches="tight")
 
 
 def pair_markup(pair: SentencePair, ranked: Sequence[tuple[float, Sequence[Link]]]) -> Markup:

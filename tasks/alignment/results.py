@@ -10,7 +10,7 @@ def measures(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]
     """Alignment error rate ``aer``, ``precision`` and ``recall`` of alignments A, over all sentence pairs.
 
     Precision is |A ∩ P| / |A|, recall |A ∩ S| / |S|, and aer 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|), where S are the
-    sure links and P the sure and possible ones.
+    sure links and P the sure and possible ones. Shares of nothing are 0.
 
     Raises:
         ValueError: a pair without links.
@@ -26,8 +26,8 @@ def measures(pairs: Sequence[SentencePair], alignments: Sequence[Sequence[Link]]
     found, sure_links, right_sure, right = counts
     return {
         "aer": 1 - (right_sure + right) / (found + sure_links) if found + sure_links else 0.0,
-        "precision": right / found if found else 1.0,
-        "recall": right_sure / sure_links if sure_links else 1.0,
+        "precision": right / found if found else 0.0,
+        "recall": right_sure / sure_links if sure_links else 0.0,
     }
 
 

@@ -9,10 +9,12 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import csv_rows, load_arrays, numbers, read_lines, split_part
+from structsmooth.files import check_size, csv_rows, load_arrays, numbers, read_lines, split_part
 
 # What the names of the columns of labels begin with.
 _LABEL = "label:"
+# Bytes of memory that a number with its value takes while it is read, and an example beside its arrays.
+_PAIR, _EXAMPLE = 256, 512
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
 
 def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:
     """Examples of lines in the format of SVMlight; ``name`` is for error messages."""
-    examples = []
+    examples, size = [], 0
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].rstrip()
         if not text:
             continue
+        check_size(f"{name}:{number}", _PAIR * text.count(":"))
         labels, *pairs = re.split(r"\s+", text)
         if ":" in labels:
             raise ValueError(f"{name}:{number}: a line begins with labels, or with a space where there are none")
@@ -102,6 +105,8 @@ def read_svmlight(lines: Iterable[str], name: str) -> list[Example]:
             raise ValueError(f"{name}:{number}: indices must rise from 1, and values must be finite")
         given = frozenset(map(sys.intern, labels.split(","))) if labels else None
         examples.append(Example(indices, values, None if given == frozenset({"?"}) else given))
+        size += _EXAMPLE + indices.nbytes + values.nbytes
+        check_size(name, size, whole=False)
     if not examples:
         raise ValueError(f"{name}: no examples")
     return examples
@@ -139,7 +144,7 @@ class _Archive:
             hint = f"; it has the parts {', '.join(parts)}: give one as {self._path}#{parts[0]}" if parts else ""
             raise ValueError(f"{self._path}: no array {x}{hint}")
         indices, starts = (self._arrays[f"{x}_{name}"].astype(np.int64) for name in ("indices", "indptr"))
-        rises = starts.ndim == 1 and len(starts) > 1 and starts[0] == 0 and starts[-1] == len(indices)
+        rises = starts.ndim == indices.ndim == 1 and len(starts) > 1 and starts[0] == 0 and starts[-1] == len(indices)
         if not rises or (np.diff(starts) < 0).any() or (len(indices) and indices.min() < 0):
             raise ValueError(f"{self._path}: {x}_indices and {x}_indptr must be compressed rows")
         return [(row, np.ones(len(row))) for row in np.split(indices, starts[1:-1])]

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.checkpoint import save_figure
 from structsmooth.markup import Block, Matrix, Table
 from structsmooth.models.label_sets import spanning_tree
 
@@ -48,7 +49,7 @@ def draw_label_graph(
     for colour, meaning, extreme in ((_TOGETHER, "together", largest), (_APART, "apart", smallest)):
         panel.plot([], [], color=colour, label=f"{meaning}, weights to {extreme:+.3g}")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=150)
+    save_figure(path, figure, dpi=150)
 
 
 def pair_blocks(labels: Sequence[str], edges: Sequence[tuple[int, int]], weights: Sequence[float]) -> list[Block]:

@@ -62,6 +62,8 @@ class FittedOCR(FittedTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Word], k: int = 1) -> Predictions:
         """The k best texts of each word with their scores."""
+        if not any(len(word.pixels) for word in examples):
+            return [[(0.0, "")] for _ in examples]
         sequences: Sequences = _sequences(examples)
         if self._kernel is not None:
             kernel = self._kernel, _pixels(examples), _lengths(examples)

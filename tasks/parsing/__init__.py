@@ -20,18 +20,20 @@ from structsmooth.settings import Interval
 from structsmooth.solvers import SOLVERS
 from structsmooth.structures import ProjectiveTree, SiblingTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
-from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree, projectivized, read_trees, write_tree
-from structsmooth.tasks.parsing.features import (
-    PartOfSpeech,
-    Tokens,
-    pair_weights,
-    part_features,
-    relation_features,
+from structsmooth.tasks.parsing.data import (
+    Sentence,
+    Tree,
+    known_tree,
+    projectivized,
+    read_trees,
+    sentence_of,
+    write_tree,
 )
+from structsmooth.tasks.parsing.features import PartOfSpeech, Tokens, pair_weights, part_features, relation_features
 from structsmooth.tasks.parsing.parts import Pruner, TreeParts, likely_arcs
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.problems import TreeLabels, tree_problem
-from structsmooth.tasks.parsing.results import Attachments, header, shortened, wrong_words
+from structsmooth.tasks.parsing.results import Attachments, header, may_have, relations_by_head, shortened, wrong_words
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 
 # Sentences of a batch, and of one of trees that may cross; scores of siblings of a batch.
@@ -50,6 +52,8 @@ class FittedParsing(ProbabilisticTask):
         tags: parts of speech.
         single_root: whether exactly one word of a sentence has the root as its head, as in all training data.
         pruner: leaves few arcs to a parser of order 2; none for order 1.
+        of_root: relations of words whose head is the root; in models of version 0.3, ``root`` alone, if there is one.
+        of_words: relations of words whose head is a word; likewise all others.
     """
 
     task: "Parsing"
@@ -57,6 +61,8 @@ class FittedParsing(ProbabilisticTask):
     tags: list[str]
     single_root: bool
     pruner: Pruner | None = None
+    of_root: list[str] = field(default_factory=list)
+    of_words: list[str] = field(default_factory=list)
 
     input_json: ClassVar[Mapping[str, str]] = {"words": "words"}
 
@@ -74,9 +80,9 @@ class FittedParsing(ProbabilisticTask):
         """Sentences, also from lists of pairs of a word and its part of speech.
 
         Raises:
-            ValueError: a sentence without words, or something else than pairs.
+            ValueError: a sentence of something else than pairs.
         """
-        return [one if isinstance(one, Sentence) else _from_pairs(one) for one in inputs]
+        return [one if isinstance(one, Sentence) else sentence_of(one) for one in inputs]
 
     def problem(self, examples: Sequence[Sentence]) -> ProgramProblem | DifferenceProblem:
         """Structural hinge losses of trees; the cost is the number of wrong heads and, if learned, wrong relations.
@@ -102,7 +108,7 @@ class FittedParsing(ProbabilisticTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
-        found: list[list[tuple[float, Any]]] = [[] for _ in examples]
+        found: list[list[tuple[float, Any]]] = [[(0.0, Tree((), ()))] for _ in examples]  # of sentences without words
         for numbers in tracked(self._alike(examples), "parsing"):
             for i, ranked in zip(numbers, self._parsed(weights, [examples[i] for i in numbers], k), strict=True):
                 found[i] = ranked
@@ -129,7 +135,7 @@ class FittedParsing(ProbabilisticTask):
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[Tree]]
     ) -> Parts:
         """The probabilities of the arcs to all words, whatever their relations."""
-        found: list[list[list[float]]] = [[] for _ in examples]
+        found: list[list[list[float]]] = [[[] for _ in ranked] for ranked in outputs]
         for numbers in self._alike(examples):
             arcs, root, *_ = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
             for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
@@ -276,9 +282,9 @@ class FittedParsing(ProbabilisticTask):
             yield numbers, *likely_arcs(trees, self.task.prune, known)
 
     def _alike(self, sentences: Sequence[Sentence]) -> list[list[int]]:
-        """Numbers of sentences in batches of similar length, whose cube sums over trees or scores of siblings take."""
+        """Numbers of sentences with words in batches of similar length, whose cube trees or scores of siblings take."""
         found: list[list[int]] = []
-        for i in sorted(range(len(sentences)), key=lambda i: len(sentences[i])):
+        for i in sorted((i for i, one in enumerate(sentences) if len(one)), key=lambda i: len(sentences[i])):
             size = _BATCH if self.task.projective else _ALIKE
             if self.pruner is not None:
                 size = min(size, _MOST_SIBLINGS // len(sentences[i]) ** 3)
@@ -297,7 +303,9 @@ class FittedParsing(ProbabilisticTask):
         if not self.relations:
             return heads.tolist(), ["_"] * len(heads)
         features = relation_features(tokens, heads, self.task.bits, self.relations)
-        best = features.scores(weights).view(-1, len(self.relations)).argmax(1)
+        scores = features.scores(weights).view(-1, len(self.relations))
+        kept = may_have(self.relations, self.of_root, self.of_words)
+        best = torch.where(kept[(heads == 0).long()], scores, -torch.inf).argmax(1)
         return heads.tolist(), [self.relations[number] for number in best.tolist()]
 
 
@@ -368,13 +376,12 @@ class Parsing(Task):
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
         """The parser with the relations and parts of speech of the examples."""
         trees = [sentence.tree for sentence in examples if sentence.tree is not None]
-        known = [pair for tree in trees for pair in zip(tree.heads, tree.relations, strict=True) if pair[0] >= 0]
-        names = {shortened(name, self.subtypes) for _, name in known}
+        of_root, of_words = relations_by_head(trees, self.subtypes) if self.labelled else ([], [])
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
-        roots = [(tree.heads.count(0), tree.heads.count(-1)) for tree in trees]
-        single = all(count == 1 or (count == 0 and unknown) for count, unknown in roots)
+        single = all(tree.has_single_root for tree in trees)
         pruner = None if self.order == 1 else self._pruner(examples)
-        return FittedParsing(self, sorted(names) if self.labelled else [], sorted(tags), single, pruner)
+        relations = sorted({*of_root, *of_words})
+        return FittedParsing(self, relations, sorted(tags), single, pruner, of_root, of_words)
 
     @property
     def first_order(self) -> "Parsing":
@@ -389,12 +396,3 @@ class Parsing(Task):
             result = Experiment(solver, self.lam, self.passes).run(problem, whole=True)
         note(f"the first-order parser took {time.perf_counter() - started:.1f} s")
         return Pruner(result.weights.numpy().astype(np.float32))
-
-
-def _from_pairs(pairs: Any) -> Sentence:
-    """A sentence of pairs of a word and its part of speech."""
-    if isinstance(pairs, str) or not pairs or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
-        wanted = "a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), ('sing', 'VERB')]"
-        raise ValueError(f"a sentence must be {wanted}; got {pairs!r}")
-    words, tags = zip(*pairs, strict=True)
-    return Sentence(tuple(map(str, words)), tuple(map(str, tags)), tuple(map(str, tags)))

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 from structsmooth.tasks.base import known
-from structsmooth.text.conll import HIDDEN, MOST_HIDDEN
+from structsmooth.text.conll import expect_words
 from structsmooth.text.layouts import is_blank
 from structsmooth.text.lines import read_text, source_name
 from structsmooth.text.universal import rewritten, universal_row
@@ -30,6 +30,11 @@ class Tree(NamedTuple):
     heads: tuple[int, ...]
     relations: tuple[str, ...]
     probabilities: tuple[float, ...] = ()
+
+    @property
+    def has_single_root(self) -> bool:
+        """Whether the root is the head of one word, or may be that of one whose head is unknown."""
+        return (count := self.heads.count(0)) == 1 or (count == 0 and -1 in self.heads)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ def read_trees(path: str | TextIO, labelled: bool = True, unknown: str | None = 
             rows = []
     if not sentences:
         raise ValueError(f"{name}: no sentences")
+    counts = np.array([(s.words.count("_"), len(s.words)) for s in sentences])
+    expect_words(counts[:, 0], counts[:, 1], name)
     return sentences
 
 
@@ -106,6 +113,19 @@ def write_tree(sentence: Sentence, tree: Tree, comments: Sequence[str], stream: 
     begin = next(place for place, line in enumerate(lines) if not line.startswith("#"))
     commented = [*lines[:begin], *(f"# {comment}" for comment in comments), *lines[begin:]]
     stream.write("\n".join(rewritten(commented, change)) + "\n\n")
+
+
+def sentence_of(pairs: Any) -> Sentence:
+    """A sentence of pairs of a word and its part of speech.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(pairs, str) or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
+        wanted = "a list of pairs of a word and its part of speech, as in [('birds', 'NOUN'), ('sing', 'VERB')]"
+        raise ValueError(f"a sentence must be {wanted}; got {pairs!r}")
+    words, tags = zip(*pairs, strict=True) if pairs else ((), ())
+    return Sentence(tuple(map(str, words)), tuple(map(str, tags)), tuple(map(str, tags)))
 
 
 def known_tree(sentence: Sentence) -> Tree:
@@ -171,8 +191,6 @@ def _sentence(lines: list[str], name: str, first: int, labelled: bool, unknown: 
         places.append(place)
     if not rows:
         return []
-    if len(rows) > MOST_HIDDEN and all(row[_FORM] == "_" for row in rows):
-        raise ValueError(f"{name}:{first}: {HIDDEN}")
     words, upos, xpos = (tuple(row[column] for row in rows) for column in (_FORM, _UPOS, _XPOS))
     tree = _tree(rows, name, places, unknown) if labelled else None
     return [Sentence(words, upos, xpos, tree, tuple(lines))]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from structsmooth.checkpoint import save_figure
 from structsmooth.markup import Markup, alternatives, element, joined
 from structsmooth.tasks.parsing.data import Sentence, Tree
 from structsmooth.tasks.parsing.results import shortened
@@ -111,7 +112,7 @@ def draw_tree(sentence: Sentence, tree: Tree, labelled: bool, path: Path) -> Non
         panel.text(center, -0.2, f"{word}\n{tag}", ha="center", va="top", fontsize=8)
     panel.set(xlim=(0, width), ylim=(-1.2 - (top / 2 + 0.2 if missed else 0), top + 0.6))
     panel.axis("off")
-    figure.savefig(path, dpi=100)
+    save_figure(path, figure, dpi=100)
 
 
 def _missed(sentence: Sentence, tree: Tree) -> dict[int, int]:

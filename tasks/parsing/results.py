@@ -1,10 +1,16 @@
 """Attachment scores of dependency trees, of all words and by relation."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from structsmooth.tasks.parsing.data import Sentence, Tree, known_tree
+
+ROOT = "root"
+"""What in Universal Dependencies stands where the head is the root, and nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +91,21 @@ def wrong_words(sentence: Sentence, tree: Tree, labelled: bool, subtypes: bool) 
         head != found_head or (labelled and shortened(relation, subtypes) != shortened(found_relation, subtypes))
         for head, relation, found_head, found_relation in pairs
     )
+
+
+def relations_by_head(trees: Iterable[Tree], subtypes: bool) -> tuple[list[str], list[str]]:
+    """The relations of words whose head is the root, and of those whose head is a word, which never is ``root``."""
+    known = [pair for tree in trees for pair in zip(tree.heads, tree.relations, strict=True) if pair[0] >= 0]
+    of_root = {shortened(relation, subtypes) for head, relation in known if head == 0}
+    of_words = {shortened(relation, subtypes) for head, relation in known if head > 0}
+    return sorted(of_root), sorted(of_words - {ROOT})
+
+
+def may_have(relations: Sequence[str], of_root: Sequence[str], of_words: Sequence[str]) -> Tensor:
+    """Which relations words may have whose heads are words, and whose head is the root: bool [2, L].
+
+    Models of version 0.3 do not say; then ``root`` alone has the root as its head, if it is a relation.
+    """
+    of_root = of_root or [name for name in relations if name == ROOT] or relations
+    of_words = of_words or [name for name in relations if name != ROOT] or relations
+    return torch.tensor([[name in kept for name in relations] for kept in (of_words, of_root)])

@@ -19,6 +19,7 @@ Image = NDArray[np.uint8]
 _SIDE, _RULER, _LEAST_PERCENT, _ITERATIONS = 12, 20.0, 25, 10
 # Dense descriptors: every _STRIDE pixels, of squares of 4 x 4 cells, with 8 directions of the gradient.
 _STRIDE, _CELL, _CELLS, _DIRECTIONS = 4, 4, 4, 8
+_TILE = 1 << 18  # points whose nearest centres are found together
 GRID = 6
 """Places are the cells of a grid of so many rows and columns over the image."""
 # For k-means: number of descriptors and colours taken from an image, and of iterations.
@@ -51,27 +52,25 @@ class Superpixels:
         slic = cv2.ximgproc.createSuperpixelSLIC(lab, cv2.ximgproc.SLIC, side, _RULER)
         slic.iterate(_ITERATIONS)
         slic.enforceLabelConnectivity(_LEAST_PERCENT)
-        _, labels = np.unique(slic.getLabels(), return_inverse=True)
-        return cls.from_labels(labels.reshape(image.shape[:2]))
+        found = slic.getLabels()
+        numbers = np.cumsum(np.bincount(found.ravel()) > 0) - 1  # of the labels that some pixel has
+        return cls.from_labels(numbers[found].reshape(image.shape[:2]))
 
     @classmethod
     def from_labels(cls, labels: NDArray[np.int64]) -> "Superpixels":
         """Sizes and borders of given superpixels."""
-        across = np.stack([labels[:, :-1].ravel(), labels[:, 1:].ravel()], 1)
-        down = np.stack([labels[:-1].ravel(), labels[1:].ravel()], 1)
-        ends = np.sort(np.concatenate([across, down]), axis=1)
-        edges, borders = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
+        neighbours = (labels[:, :-1], labels[:, 1:]), (labels[:-1], labels[1:])
+        differing = [np.stack([a[a != b], b[a != b]], 1) for a, b in neighbours]
+        edges, borders = np.unique(np.sort(np.concatenate(differing), axis=1), axis=0, return_counts=True)
         return cls(labels, np.bincount(labels.ravel()), edges, borders)
 
     def counts(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Number of pixels of each superpixel in a mask [H, W]: [N]."""
         return np.bincount(self.labels[mask], minlength=len(self.sizes))
 
-    def histograms(
-        self, rows: NDArray[np.int64], columns: NDArray[np.int64], words: NDArray[np.int64], size: int
-    ) -> NDArray[np.float64]:
-        """Counts of each of ``size`` words in each superpixel, given the words at some pixels: [N, size]."""
-        cells = self.labels[rows, columns] * size + words
+    def histograms(self, labels: NDArray[np.int64], words: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+        """Counts of each of ``size`` words in each superpixel, given those at pixels with some labels: [N, size]."""
+        cells = (labels * size + words).ravel()
         return np.bincount(cells, minlength=len(self.sizes) * size).reshape(-1, size).astype(np.float64)
 
     def neighbourhoods(self) -> list[NDArray[np.int64]]:
@@ -150,10 +149,11 @@ class Vocabulary:
 
     def histograms(self, image: Image, parts: Superpixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts of the colours [N, C] of all pixels, and of textures [N, D], in each superpixel."""
-        rows, columns = np.indices(parts.labels.shape).reshape(2, -1)
-        colour = parts.histograms(rows, columns, _nearest(_lab(image).reshape(-1, 3), self.colours), len(self.colours))
+        colours = _nearest(_lab(image).reshape(-1, 3), self.colours)
+        colour = parts.histograms(parts.labels.ravel(), colours, len(self.colours))
         rows, columns, descriptors = gradient_histograms(image)
-        return colour, parts.histograms(rows, columns, _nearest(descriptors, self.textures), len(self.textures))
+        textures = _nearest(descriptors, self.textures)
+        return colour, parts.histograms(parts.labels[rows, columns], textures, len(self.textures))
 
     def features(self, image: Image, parts: Superpixels) -> Features:
         """Features of the superpixels of an image.
@@ -165,9 +165,8 @@ class Vocabulary:
         """
         height, width = parts.labels.shape
         colour, texture = self.histograms(image, parts)
-        rows, columns = np.indices((height, width)).reshape(2, -1)
-        cells = rows * GRID // height * GRID + columns * GRID // width
-        place = parts.histograms(rows, columns, cells, GRID**2)
+        cells = (np.arange(height) * GRID // height * GRID)[:, None] + np.arange(width) * GRID // width
+        place = parts.histograms(parts.labels, cells, GRID**2)
         unary, similar = [np.ones((len(parts.sizes), 1))], [np.ones((len(parts.edges), 1))]
         a, b = parts.edges.T
         for members in parts.neighbourhoods():
@@ -211,7 +210,8 @@ def gradient_histograms(image: Image) -> tuple[NDArray[np.int64], NDArray[np.int
     # Row y of the squares has its centre at row y of the image.
     inside = (rows < image.shape[0])[:, None] & (columns < image.shape[1])
     grid = np.meshgrid(rows, columns, indexing="ij")
-    return grid[0][inside], grid[1][inside], np.clip(512 * values[inside], 0, 255).astype(np.uint8)
+    np.clip(np.multiply(values, 512, out=values), 0, 255, out=values)
+    return grid[0][inside], grid[1][inside], values.astype(np.uint8)[inside]
 
 
 def _centres(points: Image, count: int) -> Image:
@@ -227,8 +227,11 @@ def _centres(points: Image, count: int) -> Image:
 
 def _nearest(points: Image, centres: Image) -> NDArray[np.int64]:
     """The nearest centre of each point."""
-    c = centres.astype(np.float32)
-    return np.asarray((points.astype(np.float32) @ (-2 * c.T) + (c * c).sum(1)).argmin(1))
+    c, found = centres.astype(np.float32), np.empty(len(points), np.int64)
+    for begin in range(0, len(points), _TILE):
+        tile = slice(begin, begin + _TILE)
+        found[tile] = (points[tile].astype(np.float32) @ (-2 * c.T) + (c * c).sum(1)).argmin(1)
+    return found
 
 
 def summed(members: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:

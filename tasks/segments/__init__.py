@@ -24,6 +24,7 @@ from structsmooth.tasks.probabilities import Parts as Probabilities
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.segments.data import read_series, write_segments
 from structsmooth.tasks.segments.decoding import Decoder, Limits, Space, in_positions, in_samples, window_of
+from structsmooth.tasks.segments.exported import INPUTS, OUTPUTS, SegmentsProgram
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
 from structsmooth.tasks.segments.results import Measures, is_marked, segment_table, wrong_boundaries
@@ -110,15 +111,25 @@ class FittedSegments(ProbabilisticTask):
         ]
 
     def exported(self, weights: Tensor) -> export.Exported:
-        """From signals [B, T + margin, C], as :meth:`signal` gives them, their lengths and whether series begin.
+        """All from samples to segments and their probabilities, as :class:`.SegmentsProgram` says.
 
-        Scores are float32, in which onnxruntime has convolutions.
+        Raises:
+            ValueError: the option ``window``: a program decodes series as wholes.
         """
-        module, margin = self.module(weights), 2 * self.task.layers * (self.task.width // 2)
-        inputs = torch.zeros(2, 4 + margin, self.channels), torch.tensor([4, 3]), torch.tensor([True, False])
-        return export.Exported(
-            export.Decoder(module.float()), inputs, ({0: "batch", 1: "samples"}, {0: "batch"}, {0: "batch"})
-        )
+        task, labels, step = self.task, self.grammar.labels, self.task.step
+        if task.window is not None:
+            raise ValueError(
+                "window: exported programs decode series as wholes, and so find other segments than overlapping "
+                "windows do: train without it, or cut series into pieces yourself"
+            )
+        limits = self.limits or Limits([1] * len(labels), [self.longest] * len(labels))
+        margin, longest = task.layers * (task.width // 2), step * self._window
+        module = SegmentsProgram(self.module(weights), limits, step, task.normalize, margin, self.temperature)
+        samples = 6 * step + 1
+        inputs = torch.arange(2.0 * samples * self.channels).view(2, samples, -1).sin(), torch.tensor([samples, 4])
+        sizes: tuple[dict[int, str], ...] = ({0: "batch", 1: "samples"}, {0: "batch"}, {0: "batch"})
+        says = {"labels": labels, "longest": longest, "calibrated": self.temperature is not None}
+        return export.Exported(module, (*inputs, torch.tensor([True, False])), sizes, INPUTS, OUTPUTS, says)
 
     def measure(self, examples: Sequence[Series], outputs: Sequence[Sequence[Segment]]) -> tuple[dict[str, float], str]:
         """F1 of boundaries and of segments, and the share of samples with the right label."""
@@ -204,8 +215,8 @@ class FittedSegments(ProbabilisticTask):
     def signal(self, series: Series) -> NDArray[np.float32]:
         """The signal as scores see it, with zeros on both sides: float32 [T + margin, C]."""
         signal, margin = series.signal, self.task.layers * (self.task.width // 2)
-        if self.task.normalize:
-            scale = np.maximum(signal.std(axis=0), np.float32(1e-6))
+        if self.task.normalize and len(signal):
+            scale = np.maximum(signal.std(axis=0, dtype=np.float64).astype(np.float32), np.float32(1e-6))
             signal = ((signal - np.median(signal, axis=0)) / scale).astype(np.float32)
         return np.pad(signal, ((margin, margin), (0, 0)))
 
@@ -235,8 +246,8 @@ class FittedSegments(ProbabilisticTask):
         Several sequences of states may be the same segments: they differ in what lies before the first one. There are
         at most L + 1 such sequences, so that k (L + 1) of them are k different segmentations, if there are so many.
         """
-        decoder = self._decoder(module, series, lambda space: space)
-        if k == 1:
+        decoder = self._decoder(module, series, lambda space: tempered(space, None))  # sums in float64
+        if k == 1 or not decoder.length:
             ranked = [decoder.best()]
         else:
             values, outputs = decoder.space((0, decoder.length), True).topk(k * (len(self.grammar.labels) + 1))
@@ -258,9 +269,13 @@ class FittedSegments(ProbabilisticTask):
                 scored = changed(module(self._part(signal, stretch)))
                 return scored if limits is None else limits.applied(scored, cut)
 
-        longest = self.longest if has_durations else max(limits.shortest) if limits else 1
-        window = self.task.window or window_of(longest, self.grammar.size)
-        return Decoder(space, self.grammar, not has_durations, length, window)
+        return Decoder(space, self.grammar, not has_durations, length, self._window)
+
+    @property
+    def _window(self) -> int:
+        """Positions that are decoded at once."""
+        longest = self.longest if self.task.has_durations else max(self.limits.shortest) if self.limits else 1
+        return self.task.window or window_of(longest, self.grammar.size)
 
 
 @dataclass(frozen=True)

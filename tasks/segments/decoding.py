@@ -57,13 +57,20 @@ class Limits:
         if isinstance(space, LinearChain):
             bounded = max(self.shortest) > 1
             return Runs(space.unary, space.transition, self.least(states), cut) if bounded else space
-        steps, most = space.unary.shape[1], space.durations.shape[-2]
+        return self.of_segments(space, cut)
+
+    def of_segments(self, space: SemiMarkov, cut: bool) -> SemiMarkov:
+        """The segmentations of a batch that are within the limits, likewise."""
+        (_, steps, states), most = space.unary.shape, space.durations.shape[-2]
         size, t = torch.arange(1, most + 1)[:, None], torch.arange(steps)[:, None, None]
-        longest = torch.tensor([*self.longest, *[most] * (states - len(self.longest))])
+        ends, longest = (
+            space.lengths[:, None, None, None],
+            torch.tensor([*self.longest, *[most] * (states - len(self.longest))]),
+        )
         is_long_enough = size >= torch.tensor(self.least(states))
-        is_cut = (t + size >= steps) | ((t == 0) & cut)
+        is_cut = (t + size >= ends) | ((t == 0) & cut)
         allowed = (is_long_enough | is_cut) & (size <= longest)
-        segments = torch.where(allowed, 0.0, -torch.inf).to(space.unary).unsqueeze(0)
+        segments = torch.where(allowed, 0.0, -torch.inf).to(space.unary)
         return SemiMarkov(space.unary, space.transition, space.durations, segments, space.lengths, validate_args=False)
 
 
@@ -110,7 +117,7 @@ class Decoder(NamedTuple):
 
     def probabilities(self, spans: Sequence[Span]) -> list[float]:
         """The probabilities of segments: begin, end and label. They are exact where a window has the whole series."""
-        if self.length <= self.window:
+        if spans and self.length <= self.window:
             return span_probabilities(self.space((0, self.length), True), spans)
         found: dict[Span, float] = {}
         quarter = max(self.window // 4, 1)

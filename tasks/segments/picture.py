@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from structsmooth.checkpoint import save_figure
 from structsmooth.markup import Markup, differences, element, joined
 from structsmooth.tasks.segments.series import Segment, Series
 
@@ -44,7 +45,7 @@ def draw_series(series: Series, found: Sequence[Segment], labels: Sequence[str],
         below.bar(0, 0, color=colour, label=name)
     panels[0].set_title(series.name)
     panels[0].legend(*below.get_legend_handles_labels(), loc="upper right", ncols=len(names))
-    figure.savefig(path, dpi=100)
+    save_figure(path, figure, dpi=100)
 
 
 def series_markup(

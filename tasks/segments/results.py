@@ -4,34 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from structsmooth.markup import Table
+from structsmooth.metrics import MatchCounts
 from structsmooth.tasks.segments.series import Segment, Series, known_segments
-
-
-@dataclass
-class Counts:
-    """Numbers of boundaries or segments: those that are there, those that were found, and those that are both."""
-
-    gold: int = 0
-    found: int = 0
-    right: int = 0
-
-    @property
-    def precision(self) -> float:
-        """Share of what was found that is there; 1 if nothing was found."""
-        return self.right / self.found if self.found else 1.0
-
-    @property
-    def recall(self) -> float:
-        """Share of what is there that was found; 1 if nothing is there."""
-        return self.right / self.gold if self.gold else 1.0
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of precision and recall."""
-        return 2 * self.right / (self.gold + self.found) if self.gold + self.found else 1.0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(self.gold + other.gold, self.found + other.found, self.right + other.right)
 
 
 @dataclass
@@ -44,8 +18,8 @@ class Measures:
         samples: marked ones, and those whose label was found, which may be none.
     """
 
-    boundaries: dict[str, Counts] = field(default_factory=dict)
-    segments: dict[str, Counts] = field(default_factory=dict)
+    boundaries: dict[str, MatchCounts] = field(default_factory=dict)
+    segments: dict[str, MatchCounts] = field(default_factory=dict)
     samples: list[int] = field(default_factory=lambda: [0, 0])
 
     @classmethod
@@ -61,16 +35,16 @@ class Measures:
         """
         names = {s.label for series in examples for s in known_segments(series)}
         names |= {s.label for segments in outputs for s in segments}
-        measures = cls({name: Counts() for name in sorted(names)}, {name: Counts() for name in sorted(names)})
+        measures = cls({name: MatchCounts() for name in sorted(names)}, {name: MatchCounts() for name in sorted(names)})
         for series, found in zip(examples, outputs, strict=True):
             measures._add(series, found, tolerance)
         return measures
 
     def metrics(self) -> dict[str, float]:
         """``boundary_f1`` and ``segment_f1`` over all labels; ``accuracy``, the share of samples of the right label."""
-        boundaries, segments = (sum(counts.values(), Counts()) for counts in (self.boundaries, self.segments))
+        boundaries, segments = (sum(counts.values(), MatchCounts()) for counts in (self.boundaries, self.segments))
         right, all_samples = self.samples
-        accuracy = right / all_samples if all_samples else 1.0
+        accuracy = right / all_samples if all_samples else 0.0
         return {"boundary_f1": boundaries.f1, "segment_f1": segments.f1, "accuracy": accuracy}
 
     def table(self) -> str:
@@ -78,7 +52,7 @@ class Measures:
         lines = ["                    boundaries                    segments"]
         lines.append(f"{'':12}{'precision  recall     F1':>26}{'precision  recall     F1':>28}{'gold':>8}")
         rows = [(name, self.boundaries[name], self.segments[name]) for name in self.boundaries]
-        rows.append(("all", sum(self.boundaries.values(), Counts()), sum(self.segments.values(), Counts())))
+        rows.append(("all", sum(self.boundaries.values(), MatchCounts()), sum(self.segments.values(), MatchCounts())))
         for name, *both in rows:
             shares = "".join(f"{c.precision:11.2%} {c.recall:7.2%} {c.f1:7.2%} " for c in both)
             lines.append(f"{name:10.10}{shares}{both[1].gold:7}")
@@ -92,10 +66,12 @@ class Measures:
             for right_edges, found_edges in zip(*edges, strict=True):
                 matched = list(_matched(right_edges, found_edges, limit))
                 counted = sum(is_marked(series, t) for b, t in enumerate(found_edges) if b not in matched)
-                self.boundaries[name] = self.boundaries[name] + Counts(len(true), len(matched) + counted, len(matched))
+                self.boundaries[name] = self.boundaries[name] + MatchCounts(
+                    len(matched), len(matched) + counted, len(true)
+                )
             right = [s for s in guessed if any(_iou(s, other) > 0.5 for other in true)]
             counted = sum(is_marked(series, (s.start + s.stop) // 2) for s in guessed if s not in right)
-            self.segments[name] = self.segments[name] + Counts(len(true), len(right) + counted, len(right))
+            self.segments[name] = self.segments[name] + MatchCounts(len(right), len(right) + counted, len(true))
         marked = sum(stop - start for start, stop in series.marked)
         self.samples[0] += marked - _wrong_samples(series, found)
         self.samples[1] += marked
@@ -103,8 +79,8 @@ class Measures:
 
 def wrong_boundaries(series: Series, found: Sequence[Segment], tolerance: float) -> int:
     """Boundaries that are missed or wrong."""
-    counts = sum(Measures.of([series], [found], tolerance).boundaries.values(), Counts())
-    return counts.gold + counts.found - 2 * counts.right
+    counts = sum(Measures.of([series], [found], tolerance).boundaries.values(), MatchCounts())
+    return counts.gold + counts.predicted - 2 * counts.correct
 
 
 def _matched(true: Sequence[int], found: Sequence[int], limit: float) -> Iterator[int]:

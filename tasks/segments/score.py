@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -61,13 +62,25 @@ class SegmentScore(ScoreModule):
         signal, lengths, begins = x
         unary = signal.to(self.transition.dtype).mT
         for layer, convolution in enumerate(self.convolutions):
-            unary = convolution(unary.relu() if layer else unary)
+            unary = _convolved(unary.relu() if layer else unary, convolution)
         transition = self.transition + self.transition_mask
         start = torch.where(begins[:, None], self.first_mask, 0.0)
         if self.longest is None:
             return LinearChain(unary.mT, transition, lengths, start=start, validate_args=False)
         durations = torch.cat([self.durations, self.duration_mask], 1)
         return SemiMarkov(unary.mT, transition, durations, lengths=lengths, start=start, validate_args=False)
+
+
+def _convolved(x: Tensor, convolution: Any) -> Tensor:
+    """A convolution of signals [B, C, T + width - 1]: in float64, onnxruntime has products alone."""
+    if not (torch.onnx.is_in_onnx_export() and x.dtype == torch.float64):
+        return cast(Tensor, convolution(x))
+    weight: Tensor = convolution.weight
+    width, steps = weight.shape[2], x.shape[2] - weight.shape[2] + 1
+    places = torch.arange(steps)[:, None] + torch.arange(width)
+    windows = x.index_select(2, places.flatten()).unflatten(2, (steps, width)).movedim(1, 2)
+    scores: Tensor = windows.flatten(2) @ weight.flatten(1).mT + convolution.bias
+    return scores.mT
 
 
 def batched(parts: Sequence[Parts]) -> Parts:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import FORMS, Entity, TagScheme, entities, entity_tags, forms_of, gold_tag
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
+from structsmooth.text.texts import TextSentence
+
+TOGETHER = 1 << 20
+"""Tokens whose attributes are in memory together when sentences of a file are tagged."""
 
 _ENCODER = "encoder"  # folder inside that of a model
 
@@ -62,8 +67,12 @@ class TaggingDistribution(ProbabilisticTask):
         return replace(self, attributes=replace(self.attributes, frozen=frozen))
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
-        """The chains of sentences whose tags are all known and among those of the training data, and their states."""
-        tagged = [(sentence, self._in_scheme(sentence)) for sentence in examples]
+        """The chains of sentences whose tags are all known and among those of the training data, and their states.
+
+        Sentences of texts with spans that no words begin and end with are left out.
+        """
+        whole = (s for s in examples if not isinstance(s, TextSentence) or s.is_exact)
+        tagged = [(sentence, self._in_scheme(sentence)) for sentence in whole]
         known = [(sentence, tags) for sentence, tags in tagged if {*tags} <= {*self.tags}]
         sequences = self.attributes.encode([sentence for sentence, _ in known], self._templates)
         return self._tagger.labelled_chains(sequences, weights, self._tagger.tags.states([tags for _, tags in known]))
@@ -87,8 +96,11 @@ class TaggingDistribution(ProbabilisticTask):
         gold, unknown = self._in_scheme(example), self.task.unknown
         if self._scheme is None:
             return [None if right == unknown else tag == right for tag, right in zip(output, gold, strict=True)]
-        found, right_ones = self._entities(output), None if unknown in gold else self._entities(gold)
-        return [None if right_ones is None else entity in right_ones for entity in found]
+        if unknown in gold:
+            return [None] * len(self._entities(output))
+        gold, output = self._compared(example, gold, output)
+        right_ones = entities(gold)
+        return [entity in right_ones for entity in entities(output)]
 
     def parts_to_json(self, output: list[str], probabilities: Sequence[float]) -> dict[str, Any]:
         """Entities as ``spans`` of tokens with label and probability, or the ``probabilities`` of plain tags."""
@@ -121,8 +133,20 @@ class TaggingDistribution(ProbabilisticTask):
         self, weights: Tensor, examples: Sequence[Sentence], taggings: Sequence[Sequence[Sequence[str]]]
     ) -> list[list[list[ProbableEntity]]]:
         """The entities of some taggings of each sentence, with their probabilities."""
-        sequences, allowed = self._sequences(examples), self._allowed(examples)
-        return self._tagger.spans(sequences, self.tempered(weights), taggings, allowed)
+        parts, rest = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples], iter(taggings)
+        return [
+            found
+            for part in parts
+            for found in self._tagger.spans(
+                self._sequences(part), self.tempered(weights), list(islice(rest, len(part))), self._allowed(part)
+            )
+        ]
+
+    def _compared(self, sentence: Sentence, gold: list[str], output: list[str]) -> tuple[list[str], list[str]]:
+        """Right tags and those of an output, between which scores are those of spans, where texts have spans."""
+        if self._scheme is None or not isinstance(sentence, TextSentence) or sentence.spans is None:
+            return gold, output
+        return sentence.compared(self._entities(output))
 
     def _entities(self, tags: Sequence[str]) -> list[Entity]:
         return entities(tags, forms_of(self.tags)[:1])

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth import __version__
 from structsmooth.checkpoint import write_atomic
+from structsmooth.files import writing
 from structsmooth.text import standalone
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder
 from structsmooth.text.tagger import Tagger
@@ -17,12 +19,23 @@ from structsmooth.text.templates import Template, Templates
 
 
 def write_tagger(
-    folder: Path, tagger: Tagger, encoder: AttributeEncoder, templates: Templates, clitics: list[str], weights: Tensor
+    folder: Path,
+    tagger: Tagger,
+    encoder: AttributeEncoder,
+    templates: Templates,
+    clitics: list[str],
+    weights: Tensor,
+    temperature: float | None,
 ) -> None:
     """Write ``tagger.py``, ``tagger.json`` and ``weights.npz`` into a folder, which is made if need be.
 
     Attributes without weights are left out.
+
+    Raises:
+        ValueError: templates with functions of their own, which the program does not have.
     """
+    if unknown := sorted({_spelling(template)[0] for template in templates} - {*standalone.SPELLINGS}):
+        raise ValueError(f"templates: the program in numpy lacks what spells their attributes, {', '.join(unknown)}")
     folder.mkdir(parents=True, exist_ok=True)
     states = len(tagger.tags.names)
     rows, transition, ends = weights.detach().double().view(-1, states).tensor_split([-states - 2, -2])
@@ -32,13 +45,18 @@ def write_tagger(
         ends = ends + torch.stack([mask.start, mask.stop])
     used = rows.any(1).nonzero()[:, 0].tolist()
     model = {
+        "structsmooth": __version__,
+        "temperature": temperature,
         "tags": tagger.tags.names,
         "bits": encoder.bits if isinstance(encoder, HashingEncoder) else None,
         "attributes": [encoder.attributes[i] for i in used] if isinstance(encoder, DictionaryEncoder) else [],
         "templates": [(template.cells, *_spelling(template)) for template in templates],
         "clitics": clitics,
     }
-    np.savez(folder / "weights.npz", rows=rows[used].numpy(), buckets=np.array(used), transition=transition, ends=ends)
+    with writing(folder / "weights.npz"):
+        np.savez(
+            folder / "weights.npz", rows=rows[used].numpy(), buckets=np.array(used), transition=transition, ends=ends
+        )
     write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
     shutil.copyfile(standalone.__file__, folder / "tagger.py")
 

@@ -1,8 +1,9 @@
 """Tagging of files of sentences: what named entities and chunks have in common."""
 
+import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
@@ -19,17 +20,20 @@ from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split, process_share
 from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
-from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.text.distribution import TOGETHER, TaggingDistribution
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
+from structsmooth.text.arrivals import arrivals
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.documents import TRAINING, UNCUT
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
-from structsmooth.text.findings import Contents
+from structsmooth.text.findings import Contents, telling, unseparated
 from structsmooth.text.forms import Reading
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs, with_inputs
+from structsmooth.text.lines import source_name
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import (
     DASHED,
@@ -48,7 +52,7 @@ from structsmooth.text.schemes import (
 from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.templates import Templates
-from structsmooth.text.texts import TextSentence
+from structsmooth.text.texts import TextCorpus, TextSentence
 from structsmooth.text.universal import Universal
 
 Scheme = Literal[TagScheme, "plain"]
@@ -76,20 +80,33 @@ class FittedTagging(TaggingDistribution):
         """
         if split == "predict":
             return self.inputs.read(path, self.tags, self.task.reading)
-        return self.inputs.check(self.task.read(path, split), path if isinstance(path, str) else "standard input")
+        name, corpus = source_name(path), self.task.read(path, split)
+        if split != "train" and isinstance(corpus, TextCorpus):
+            corpus = corpus.cut(self.inputs.how)
+        if isinstance(corpus, TextCorpus) and not corpus.how.cuts and (lost := corpus.misaligned):
+            told = f"{len(lost)} spans do not begin and end with words, such as {lost[0][:40]!r}"
+            warnings.warn(f"{name}: {told}: no answer can have them, and scores count them as missed", stacklevel=2)
+        return self.inputs.check(corpus, name)
 
     def read_text(self, path: str | TextIO) -> Corpus:
         """Sentences of lines of text, whatever they look like."""
         return self.inputs.read(path, self.tags, self.task.reading, is_text=True)
 
+    def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
+        """The sentences of a stream, at each time all that have arrived."""
+        return arrivals(stream, self.task.encoding, is_text)
+
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.
 
-        If the tagger needs words alone, a sentence may also be a line of text.
+        If the tagger needs words alone, a sentence may also be a line of text. Texts that were read to train are cut
+        into words anew, without what annotations alone tell.
 
         Raises:
             ValueError: a sentence without tokens, or a token without all columns of the training data.
         """
+        if isinstance(inputs, TextCorpus):
+            return inputs.cut(self.inputs.how)
         return inputs if isinstance(inputs, Corpus) else list(map(self.inputs.sentence, inputs))
 
     def problem(self, examples: Sequence[Sentence]) -> Problem:
@@ -112,7 +129,12 @@ class FittedTagging(TaggingDistribution):
         Raises:
             ValueError: a sentence that has no allowed tagging.
         """
-        found = self._tagger.best(self._sequences(examples), weights, k, self._allowed(examples))
+        parts = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples]
+        found = [
+            ranked
+            for part in parts
+            for ranked in self._tagger.best(self._sequences(part), weights, k, self._allowed(part))
+        ]
         if [] in found:
             raise ValueError(f"sentence {found.index([]) + 1} has no tagging that is well-formed and allowed")
         return found
@@ -139,6 +161,8 @@ class FittedTagging(TaggingDistribution):
         gold = [list(map(gold_tag, sentence.tokens)) for sentence in examples]
         if any(self.task.unknown in tags for tags in gold):
             raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
+        pairs = [self._compared(*row) for row in zip(examples, gold, outputs, strict=True)]
+        gold, outputs = [right for right, _ in pairs], [found for _, found in pairs]
         scores = (
             TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs, scheme=self._scheme)
         )
@@ -184,7 +208,8 @@ class FittedTagging(TaggingDistribution):
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
-        write_tagger(folder, self._tagger, self.attributes, self._templates, self.inputs.clitics, weights)
+        how = self._tagger, self.attributes, self._templates, self.inputs.clitics
+        write_tagger(folder, *how, weights, self.temperature)
 
     def show_example(
         self, example: Sentence, ranked: Sequence[tuple[float, list[str]]], probabilities: Sequence[float] | None = None
@@ -196,12 +221,13 @@ class FittedTagging(TaggingDistribution):
 
     def mistake(self, example: Sentence, output: list[str]) -> float:
         """Number of wrong tags, of those that are known."""
-        unknown = self.task.unknown
-        return sum(a not in (b, unknown) for a, b in zip(self._in_scheme(example), output, strict=True))
+        unknown, pair = self.task.unknown, self._compared(example, self._in_scheme(example), output)
+        return sum(a not in (b, unknown) for a, b in zip(*pair, strict=True))
 
     def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
         """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
-        return tag_results([self._in_scheme(sentence) for sentence in examples], outputs, self._scheme is None)
+        pairs = [self._compared(s, self._in_scheme(s), output) for s, output in zip(examples, outputs, strict=True)]
+        return tag_results([right for right, _ in pairs], [found for _, found in pairs], self._scheme is None)
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""
@@ -224,10 +250,12 @@ class Tagging(Encoded):
         column: files are CoNLL-U, and this column has the tags, which are plain: upos, xpos, feats or deprel; or its
             last column has tags of entities, as in misc:NER. Attributes are those of words alone. In other files, the
             number of the column of the tags.
-        word_column: the column of the words, counted from 1; found out from the first lines if it is not given.
-        tag_column: the column of the tags, likewise.
+        word_column: the column of the words, counted from 1, or its name in a header; found out from the first lines if
+            it is not given.
+        tag_column: the column of the tags, likewise; in the TSV of WebAnno, the feature that labels entities.
         encoding: of the files, such as latin-1; UTF-8 if it is not given.
         names: of the tags, where files of JSON have their numbers, in order and separated by commas.
+        annotator: whose annotations count where those of Label Studio differ: a number, a name or an address.
         words_only: leave columns between words and tags aside, so that the tagger also takes bare words and text.
         train_constrained: the outputs of training are the well-formed taggings alone, as those of prediction always are
             unless tags are plain.
@@ -243,10 +271,11 @@ class Tagging(Encoded):
     attributes_cache: str | None = field(default=None, metadata={"metavar": "DIR"})
     transition_scale: Positive = 1.0
     column: str | None = None
-    word_column: int | None = None
-    tag_column: int | None = None
+    word_column: str | int | None = None
+    tag_column: str | int | None = None
     encoding: str | None = None
     names: str | None = None
+    annotator: str | None = None
     words_only: bool = False
     train_constrained: bool = False
     unknown: str | None = field(default=None, metadata={"metavar": "TAG"})
@@ -308,19 +337,26 @@ class Tagging(Encoded):
             unknown=self.unknown,
             reading=replace(self.reading, tag_column=tags),
             share=share,
+            how=TRAINING if split == "train" else UNCUT,
         )
         if split != "predict" and share is None and self.scheme is None and not self.plain:
             try:
                 scheme_of(tag_pairs(gold_by_sentence(corpus)), self.unknown)
             except ValueError as error:
-                name = path if isinstance(path, str) else "standard input"
-                raise ValueError(f"{name}: {error}") from None
+                raise ValueError(f"{source_name(path)}: {error}") from None
+        if split == "train" and share is None:
+            contents = source_name(path), Contents(corpus, self.plain, self.unknown)
+            for name, what, step in [
+                *unseparated(*contents, share=0.5),
+                *(() if self.words_only else telling(*contents)),
+            ]:
+                warnings.warn(f"{name}: {what}: {step}", stacklevel=2)
         return corpus
 
     @property
     def reading(self) -> Reading:
         """The columns and the encoding of files, where the user has chosen them."""
-        return Reading(self.word_column, self.tag_column, self.encoding, self.names)
+        return Reading(self.word_column, self.tag_column, self.encoding, self.names, self.annotator)
 
     def summary_of(self, examples: Sequence[Sentence]) -> str:
         """Their number, the scheme of their tags, and how often each label occurs."""
@@ -344,7 +380,7 @@ class Tagging(Encoded):
         ``gathered`` is given what these sentences say, and returns what the sentences of all processes say.
         """
         corpus = Corpus.of(examples)
-        inputs = Inputs.joined(gathered(Inputs.of(corpus, self.words_only)))
+        inputs = Inputs.joined(gathered(Inputs.of(examples, self.words_only)))
         pairs = reduce(iadd, gathered(tag_pairs(gold_by_sentence(corpus))))
         found = names_of(pairs, self.unknown)
         scheme = "plain" if self.plain else self.scheme or scheme_of(pairs, self.unknown)

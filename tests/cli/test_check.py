@@ -2,12 +2,16 @@
 
 import io
 import json
+import random
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from structsmooth.cli import main
+from structsmooth.tasks import NER
 from structsmooth.text.conll import read_corpus
 from structsmooth.text.findings import Contents
 
@@ -37,7 +41,11 @@ def test_findings_have_next_steps(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert labels[2:] == [["LOC", "10", "0"], ["ORG", "0", "1"], ["PER", "2", "2"]]
     expected = [
         (bad, "cannot be read: .*got lines of text: convert it", "do as the message says"),
-        (train, "1 span with an end inside of a token, such as 'Bob'", "correct the offsets; as it is, these tokens"),
+        (
+            train,
+            "1 of 12 spans with an end inside of a token, such as 'Bob'",
+            "correct the offsets, or give tokens; as it is",
+        ),
         (test, "3 pairs of tags that BIOES forbids, such as 'B-PER O'", "correct them; as it is, each such"),
         (test, "1 sentence of over 200 words; number 3 has 201", "put blank lines, or line breaks in texts, between"),
         (train, r"labels of fewer than 10 examples: PER \(2\)", "annotate more of them, or join them with others"),
@@ -68,6 +76,40 @@ def test_files_without_findings(
     (tmp_path / name).write_text(sentence * 10)
     assert main(["check", str(tmp_path / name), *flags]) == 0
     assert capsys.readouterr().out.endswith("| NN | 10 |\n| VB | 10 |\n\nnothing to mend\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "tells"),
+    [
+        (lambda tag, other: tag.partition(".")[0], "100.0%"),
+        (lambda tag, other: "yes" if tag != "O" else "no", "100.0%"),
+        (lambda tag, other: other.partition(".")[0], ""),
+        (lambda tag, other: "B-NP", ""),
+    ],
+)
+def test_columns_that_give_the_tags_away_are_told(
+    column: Any, tells: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng, lines = random.Random(0), list[str]()
+    for _ in range(60):
+        for _ in range(5):
+            tag, other = ("B-pers.author" if rng.random() < 0.3 else "O" for _ in range(2))
+            lines.append(f"w{rng.randrange(200)}\t{column(tag, other)}\t{tag}")
+        lines.append("")
+    (tmp_path / "a.tsv").write_text("\n".join(lines))
+    assert main(["check", str(tmp_path / "a.tsv")]) == 0
+    told = f"column 2, counted from the words, gives {tells} of the tags away"
+    assert (told in capsys.readouterr().out) == bool(tells)
+    NER(words_only=True).read(str(tmp_path / "a.tsv"))
+    with pytest.warns(UserWarning, match=told) if tells else nullcontext():
+        NER().read(str(tmp_path / "a.tsv"))
+
+
+def test_training_without_blank_lines_warns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Ada B-PER\n" * 51)
+    with pytest.warns(UserWarning, match="1 sentence of over 50 words; number 1 has 51: put blank lines"):
+        NER().read(str(tmp_path / "a.txt"))
+    NER().read(str(tmp_path / "a.txt"), "test")
 
 
 def test_bars_in_labels_are_no_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

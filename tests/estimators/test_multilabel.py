@@ -220,3 +220,10 @@ def test_margins_need_exact_inference():
     with pytest.raises(NotImplementedError, match="which 25 labels with 300 pairs do not allow; take edges="):
         classifier.decision_function(X)
     assert classifier.set_params(edges="tree", lam="1/n", tol=0.9).fit(X, Y).decision_function(X).shape == (20, 25)
+
+
+def test_lists_of_labels_are_refused_by_the_form_that_is_wanted():
+    lists = [["red", "big"], ["red"], ["big"], []]
+    for y in (lists, [set(row) for row in lists], pd.Series(lists), [["red"], ["big"], ["red"], ["old"]]):
+        with pytest.raises(ValueError, match=r"(?s)binary.*MultiLabelBinarizer\(\).fit_transform\(y\)"):
+            MultiLabelClassifier().fit(np.eye(4), y)

@@ -77,6 +77,22 @@ def test_a_record_takes_the_place_of_the_checkpoint(tmp_path: Path) -> None:
         folder.finished()
 
 
+def test_one_run_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="Windows does not lock folders")
+    folder = RunFolder(tmp_path / "runs" / "new")
+    with folder.held():
+        with pytest.raises(ValueError, match=r"runs/new: another run writes into this folder"), folder.held():
+            pass
+        assert folder.path.is_dir()  # the refused one leaves it
+    assert not folder.path.exists()
+    with folder.held():
+        folder.finish({})
+    assert folder.finished() == {"settings": {}}
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError), RunFolder(tmp_path / "file").held():
+        pass
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     problem = random_problem((3, 2))
     experiment(1).run(problem, folder=RunFolder(tmp_path, {"bits": 8}))

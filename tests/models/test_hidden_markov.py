@@ -6,11 +6,17 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal, Normal
+from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal, Normal, Poisson
 from torch.testing import assert_close
 
-from structsmooth.models import HMM, CategoricalEmissions, GaussianEmissions
-from structsmooth.models.hidden_markov import Emissions
+from structsmooth.models import (
+    HMM,
+    CategoricalEmissions,
+    GaussianEmissions,
+    GaussianMixtureEmissions,
+    PoissonEmissions,
+)
+from structsmooth.models.emissions import Emissions
 
 
 def generator(seed: int) -> torch.Generator:
@@ -26,11 +32,17 @@ def data(kind: str, seed: int) -> tuple[Emissions, Tensor, Tensor]:
         return CategoricalEmissions(3, 4), symbols, lengths
     x = torch.randn(2, 30, 2, generator=generator(seed), dtype=torch.float64)
     x[:, ::3] += 3
-    x[0, 5, 1 if kind == "diag" else slice(None)] = math.nan
+    if kind == "poisson":
+        x = x.square().floor()
+    x[0, 5, slice(None) if kind == "full" else 1] = math.nan
+    if kind == "poisson":
+        return PoissonEmissions(3, 2), x, lengths
+    if kind == "mixture":
+        return GaussianMixtureEmissions(3, 2, 2, least=0.01), x, lengths
     return GaussianEmissions(3, 2, kind, least=0.01), x, lengths  # type: ignore[arg-type]
 
 
-KINDS = ["categorical", "diag", "full"]
+KINDS = ["categorical", "poisson", "diag", "full", "mixture"]
 
 
 @pytest.mark.parametrize("viterbi", [False, True])
@@ -45,7 +57,7 @@ def test_a_step_never_lowers_the_likelihood(seed: int, kind: str, viterbi: bool)
     assert values[-1] > values[0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["categorical", "poisson", "full", "mixture"])
 def test_steps_lead_to_where_the_gradient_is_zero(kind: str) -> None:
     emissions, x, lengths = data(kind, 1)
     model, largest = HMM(emissions), []
@@ -53,7 +65,10 @@ def test_steps_lead_to_where_the_gradient_is_zero(kind: str) -> None:
         for _ in range(steps):
             model.em_step([(x, lengths)])
         value = model((x, lengths)).logsumexp().sum()
-        gradients = torch.autograd.grad(value, list(model.parameters()))
+        gradients = list(torch.autograd.grad(value, list(model.parameters())))
+        if isinstance(emissions, GaussianMixtureEmissions):  # at the least variance, the gradient need not be zero
+            scale = [name for name, _ in model.named_parameters()].index("emissions.scale")
+            gradients[scale] = gradients[scale][emissions.covariances > emissions.least * (1 + 1e-6)]
         largest.append(max(float(gradient.abs().max()) for gradient in gradients))
     assert largest[1] < 0.02 * largest[0]
 
@@ -68,6 +83,37 @@ def test_batches_add_up(kind: str) -> None:
     for one, other in zip(*(model.parameters() for model in models), strict=True):
         assert_close(one, other, rtol=1e-9, atol=1e-9)
     assert math.isfinite(value[-1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_without_gradients_stay_and_a_step_never_lowers_the_likelihood(kind: str) -> None:
+    for name, _ in HMM(data(kind, 0)[0]).named_parameters():
+        emissions, x, lengths = data(kind, 3)
+        model = HMM(emissions)
+        kept = model.get_parameter(name).requires_grad_(False).clone()
+        values = [model.em_step([(x, lengths)]) for _ in range(4)]
+        assert model.get_parameter(name).equal(kept)
+        assert all(after >= before - 1e-9 * abs(before) for before, after in pairwise(values))
+        assert values[-1] > values[0]
+
+
+@pytest.mark.parametrize("kind", ["diag", "full", "mixture"])
+def test_variances_of_states_far_apart_are_those_of_their_observations(kind: str) -> None:
+    away = 2.0**26
+    x = torch.randn(2, 40, 2, generator=generator(6), dtype=torch.float64)
+    x[:, 20:] += away
+    if kind == "mixture":
+        emissions: GaussianEmissions = GaussianMixtureEmissions(1, 2, 2)
+    else:
+        emissions = GaussianEmissions(2, 2, kind)  # type: ignore[arg-type]
+    with torch.no_grad():
+        emissions.means.copy_(torch.tensor([[1e3, 1e3], [away + 1e3, away + 1e3]]).view_as(emissions.means))
+    model = HMM(emissions)
+    model.em_step([(x[:1], torch.tensor([40])), (x[1:], torch.tensor([40]))])
+    halves = x[:, :20], x[:, 20:] - away
+    expected = torch.stack([torch.cov(half.flatten(0, 1).T, correction=0) for half in halves])
+    expected = expected if kind == "full" else expected.diagonal(dim1=1, dim2=2)
+    assert_close(emissions.covariances, expected.view_as(emissions.covariances), rtol=1e-9, atol=1e-9)
 
 
 def test_densities_are_those_of_torch() -> None:
@@ -86,6 +132,36 @@ def test_densities_are_those_of_torch() -> None:
     assert not diagonal(x)[1, 2].any()
     with pytest.raises(ValueError, match="x must be missing as a whole vector"):
         full(x)
+
+
+def test_densities_of_counts_and_mixtures_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    counts, mixture = PoissonEmissions(3, 2), GaussianMixtureEmissions(3, 4, 2, "full")
+    roots = torch.randn(3, 4, 2, 2, generator=generator(1), dtype=torch.float64)
+    mixture.set_covariances(roots @ roots.mT + 0.1 * torch.eye(2))
+    with torch.no_grad():
+        counts.logs[0, 0], mixture.logits[0, 1] = -math.inf, -math.inf
+    x = torch.randint(4, (2, 5, 2), generator=generator(2)).double()
+    x[0, 0], x[0, 1, 0] = 0.0, 1.0
+    logs = Poisson(counts.logs.exp()).log_prob(x.unsqueeze(2)).sum(3)
+    assert_close(counts(x), torch.where((x[..., :1] > 0) & (torch.arange(3) == 0), -math.inf, logs))
+    normal = MultivariateNormal(mixture.means, mixture.covariances)
+    assert_close(mixture(x), MixtureSameFamily(Categorical(logits=mixture.logits), normal).log_prob(x.unsqueeze(2)))
+    for emissions in (counts, mixture):
+        (emissions(x[1:]).exp().sum()).backward()
+        assert all(bool(parameter.grad.isfinite().all()) for parameter in emissions.parameters())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_of_the_distributions(kind: str) -> None:
+    emissions, _, _ = data(kind, 5)
+    x = emissions.sample(torch.arange(3).repeat_interleave(20_000), generator(0))
+    again = emissions.sample(torch.arange(3).repeat_interleave(20_000), generator(0))
+    assert x.equal(again)
+    drawn = torch.nn.functional.one_hot(x, 4).double() if kind == "categorical" else x
+    error = drawn.view(3, 20_000, -1).std(1) / math.sqrt(20_000)
+    expected = emissions.expected()
+    assert bool(((drawn.view(3, 20_000, -1).mean(1) - expected).abs() < 5 * error + 1e-12).all())
 
 
 @pytest.mark.parametrize("kind", ["diag", "full"])

@@ -184,6 +184,9 @@ def test_margins_are_explained_and_alternatives_have_positions(tmp_path):
     assert "the two best outputs have equal scores" in texts
     assert "Ada (word 1) → " in texts
     assert "Ada (word 3) → " in texts
+    # Of eight taggings of the first sentence and two of the second, five at most: the best one, and four others.
+    ranks = sections.uncertain(model, examples, 2)
+    assert [found.count("<li>") for found in ranks.split("<article>")[1:]] == [4, 1]
 
 
 def test_rounding_is_no_violation():

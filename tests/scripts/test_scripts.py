@@ -257,6 +257,13 @@ def test_benchmark_jobs_times_searches_and_fits(data, capsys):
     assert all(float(row["wall s"]) > 0 for row in table)
 
 
+def test_benchmark_grids_times_every_case(capsys):
+    assert load("benchmark_grids").main(["--ctc", "1x5x2", "--alignments", "1x4", "--repeats", "1"]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [row["case"].split(", ")[1] for row in table] == ["loss", "gradient", "path", "gradient", "path"]
+    assert all(float(row["ours"]) >= 0 for row in table)
+
+
 def test_benchmark_oracles_times_every_oracle(capsys):
     sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8", "--grids", "3x4", "--nodes", "3"]
     assert load("benchmark_oracles").main([*sizes, "--k", "3", "--repeats", "1"]) == 0

@@ -1,6 +1,8 @@
 """The example of a service: answers over HTTP, also to several at once, and refusals."""
 
 import json
+import socket
+import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -82,8 +84,17 @@ def test_what_is_no_list_of_sentences_is_refused(port, body, said):
     assert said in answer["error"]
 
 
-def test_requests_without_end_are_refused(port):
-    assert posted(port, "[]", **{"Content-Length": "1048577"})[0] == 413
+@pytest.mark.parametrize("length", ["1048577", "9" * 5000])
+def test_requests_without_end_are_refused(port, length):
+    assert posted(port, "[]", **{"Content-Length": length})[0] == 413
+
+
+def test_clients_that_hang_up_are_no_errors(port, model, capsys):
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"POST / HTTP/1.0\r\nContent-Length: 9\r\n\r\n[")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
+    assert posted(port, json.dumps(SENTENCES)) == (200, model.predict(SENTENCES))
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path, capsys):

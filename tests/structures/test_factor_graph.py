@@ -303,7 +303,7 @@ def test_the_polytope_refuses_second_derivatives() -> None:
     unary = graph.unary.detach().requires_grad_()
     polytope = LocalPolytope(graph.replace(unary, *graph.potentials[1:]))
     (gradient,) = torch.autograd.grad(polytope.logsumexp().sum(), unary, create_graph=True)
-    for value in (gradient.square().sum(), polytope.entropy().sum(), polytope.marginals()[0].sum()):
+    for value in (gradient.square().sum(), polytope.marginals()[0].sum()):
         with pytest.raises(NotImplementedError, match=r"differentiated once, .* a FactorGraph of small treewidth"):
             value.backward()
 
@@ -316,6 +316,25 @@ def test_the_polytope_has_no_other_oracles() -> None:
     for oracle in ("max_marginals", lambda: polytope.sample(1)):
         with pytest.raises(NotImplementedError, match="LocalPolytope has no exact"):
             oracle() if callable(oracle) else getattr(polytope, oracle)()
+
+
+def test_bounds_of_the_polytope_are_no_probabilities() -> None:
+    graph, crf = graphs("mixed"), StructuralHinge.crf()
+    polytope, y = LocalPolytope(graph), graph.max()[1]
+    for call in (
+        lambda: crf(polytope, y),
+        lambda: crf(polytope, y, torch.zeros_like(y, dtype=torch.bool)),
+        lambda: crf(polytope, graph.marginals()),
+        lambda: crf(graph, polytope),
+        lambda: polytope.log_prob(y),
+        polytope.entropy,
+        polytope.log_count,
+        lambda: polytope.kl(polytope),
+        lambda: polytope.cross_entropy(polytope),
+    ):
+        with pytest.raises(NotImplementedError, match="LocalPolytope has no likelihood and no entropy"):
+            call()
+    assert StructuralHinge.softmax_margin()(polytope, y) >= StructuralHinge.softmax_margin()(graph, y) - 1e-6
 
 
 # Bad input, and limits.

@@ -1,5 +1,6 @@
 """Grammars: all rules or some, shared or by sentence, closed forms, constraints, and what is refused."""
 
+import tracemalloc
 from itertools import product
 from math import comb
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from structsmooth.structures import Constituents, Grammar, Productions
+from structsmooth.structures.productions import derivations
 
 
 def scores(*shape: int, seed: int = 0) -> Tensor:
@@ -26,6 +28,19 @@ def test_numbers_of_trees_are_those_of_catalan(backend: str) -> None:
         dense = Grammar(zeros.new_zeros((symbols,) * 3), zeros, zeros[0, 0], backend=backend)  # type: ignore[arg-type]
         number = comb(2 * n - 2, n - 1) // n * symbols ** (2 * n - 1)
         assert_close(dense.log_count().exp(), torch.tensor([float(number)]).double())
+
+
+def test_programs_are_built_in_little_memory() -> None:
+    productions = Productions([*product(range(8, 16), range(16), range(16))])
+    derivations.__wrapped__(2, 8, 16, productions.rules)  # compiles
+    tracemalloc.start()
+    try:
+        program = derivations.__wrapped__(32, 8, 16, productions.rules)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(array.nbytes for array in program.arrays) < 12.5 * program.edges
+    assert peak < 36 * program.edges  # 16 of the edges in any order, checks and pieces; the order itself is compiled
 
 
 @pytest.mark.parametrize("shared", [True, False])

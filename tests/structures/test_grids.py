@@ -141,6 +141,41 @@ def test_scores_of_moves_that_all_cells_share() -> None:
     assert_close(learned.grad, each.marginals()[1].sum((0, 1, 2)))
 
 
+@pytest.mark.parametrize("moves", [MOVES, ((1, 0), (1, 1), (1, 2)), ((2, 1), (0, 2), (1, 0), (1, 1), (0, 1))])
+def test_sums_lose_nothing_however_large_scores_are(moves: Moves) -> None:
+    generator = torch.Generator().manual_seed(7)
+    for scale in (1.0, 50.0, 1e3, 1e10, 1e100):
+        scores = scale * torch.randn(3, 9, 8, generator=generator, dtype=torch.float64)
+        scores[0] = scores[0].where(torch.rand(9, 8, generator=generator) < 0.8, -torch.inf)
+        scores[1, 2:7] = scale * torch.linspace(0, -300, 8, dtype=torch.float64)  # paths have to leave the heavy cells
+        moving = scale * torch.randn(3, 9, 8, len(moves), generator=generator, dtype=torch.float64)
+        found, wanted = (Alignment(scores, moves, moving, backend=backend) for backend in ("compiled", "torch"))
+        assert_close(found.logsumexp(), wanted.logsumexp(), rtol=1e-13, atol=1e-13)
+        assert wanted.logsumexp()[1:].isfinite().all()
+        if scale <= 1e3:
+            assert_close(found.marginals(), wanted.marginals(), rtol=0, atol=1e-11)
+        else:  # rounding chooses among paths
+            assert_close(found.marginals()[0][1:, -1, -1], torch.ones(2, dtype=torch.float64))
+
+
+def test_ctc_of_sure_and_wrong_logits_is_that_of_torch_in_float64() -> None:
+    generator = torch.Generator().manual_seed(8)
+    logits = torch.randn(2, 60, 9, generator=generator)
+    targets = torch.randint(1, 9, (2, 12), generator=generator)
+    for scale in (1, 20, 1000):
+        log_probs = (scale * logits).log_softmax(2).requires_grad_()
+        exact = log_probs.detach().double().requires_grad_()
+        sizes = torch.tensor([60, 60]), torch.tensor([12, 12])
+        wanted = ctc_loss(exact.transpose(0, 1), targets, *sizes, reduction="none")
+        found = -Alignment.ctc(log_probs, targets).logsumexp()
+        assert_close(found.double(), wanted, rtol=1e-6, atol=0)
+        assert_close(-Alignment.ctc(exact, targets).logsumexp(), wanted, rtol=1e-10, atol=0)
+        (slopes,) = torch.autograd.grad(found.sum(), log_probs)
+        # The gradient of torch's takes log_probs for normalized: it lacks the probabilities.
+        (others,) = torch.autograd.grad(wanted.sum(), exact)
+        assert_close(slopes.double(), others - exact.exp(), rtol=0, atol=1e-5)
+
+
 @both_backends
 def test_ctc_is_that_of_torch(backend: str) -> None:
     generator = torch.Generator().manual_seed(2)

@@ -74,3 +74,25 @@ def test_wrong_emissions_are_named(
 ) -> None:
     with pytest.raises(error, match=message):
         HiddenMarkov(START.log(), TRANSITION.log(), emission, observations)
+
+
+@pytest.mark.parametrize("backend", ["compiled", "torch"])
+def test_filtered_states_are_those_given_the_observations_so_far(backend: str) -> None:
+    lengths = torch.tensor([6, 3, 0])
+    scores = torch.randn(3, 6, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    logs = START.log(), TRANSITION.log()
+    model = HiddenMarkov(*logs, scores, lengths=lengths, backend=backend)  # type: ignore[arg-type]
+    filtered = model.filtered_marginals()
+    for t in range(6):
+        prefix = HiddenMarkov(*logs, scores[:, : t + 1], lengths=lengths.clamp(max=t + 1))
+        expected = torch.where((t < lengths).unsqueeze(1), prefix.marginals()[0][:, t], 0.0)
+        assert_close(filtered[:, t], expected, rtol=1e-12, atol=1e-12)
+
+    def filter_(*parameters: Tensor) -> Tensor:
+        return HiddenMarkov(*parameters, lengths=lengths, backend=backend).filtered_marginals()  # type: ignore[arg-type]
+
+    assert torch.autograd.gradcheck(filter_, [tensor.clone().requires_grad_() for tensor in (*logs, scores)])
+    scores[0, 2] = -torch.inf  # nothing is possible from here on
+    found = filter_(*logs, scores.requires_grad_())
+    assert found[0].sum(1).round(decimals=9).tolist() == [1, 1, 0, 0, 0, 0]
+    assert bool(torch.autograd.grad(found.square().sum(), scores)[0].isfinite().all())

@@ -516,3 +516,28 @@ test_assignments_refuse = refusing(
         "forbidden": (lambda: linear_sum_assignment(torch.full((1, 2, 2), torch.inf)), ValueError, "example 0 forbid"),
     }
 )
+
+
+@pytest.mark.parametrize(
+    ("shape", "scores", "value"),
+    [
+        ((2, 0, 3), {}, 0.0),
+        ((2, 0, 0), {}, 0.0),
+        ((2, 0, 3), {"unmatched_columns": torch.ones(2, 3)}, 3.0),
+        ((2, 3, 0), {"unmatched_rows": torch.ones(2, 3)}, 3.0),
+        ((2, 3, 0), {"unmatched_rows": torch.ones(2, 3), "row_capacities": 2}, 6.0),
+        ((2, 3, 0), {"column_capacities": 2}, -INF),  # each row needs a column
+    ],
+)
+def test_without_rows_or_columns_there_is_at_most_one_matching(
+    shape: tuple[int, ...], scores: dict[str, Any], value: float
+) -> None:
+    matching = Matching(torch.zeros(shape, requires_grad=True), **scores)
+    values, y = matching.topk(2)
+    assert values.tolist() == [[value, -INF]] * 2
+    assert matching.max_marginals().shape == shape
+    values[:, 0].sum().backward()
+    if value > -INF:
+        assert matching.score(y[:, 0]).tolist() == [value] * 2
+        assert StructuralHinge()(matching, y[:, 0]) == 0
+        assert [part.shape[0] for part in matching.sparse_marginals()] == [2] * len(matching.potentials)

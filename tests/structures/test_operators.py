@@ -104,6 +104,14 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
             f"factor_graph top_k of {name}": (factor_graph.top_k, (*constants, 3, 2**18, 1000, 4)),
             f"factor_graph marginals of {name}": (factor_graph._marginals, (*inputs, 2**18)),
             f"factor_graph max_marginals of {name}": (factor_graph.max_marginals, (*inputs, 2**18)),
+            f"factor_graph max_marginals_gradient of {name}": (
+                factor_graph.max_marginals_gradient,
+                (*constants, torch.ones_like(unary), 2**18),
+            ),
+            f"factor_graph weighted_hessian of {name}": (
+                factor_graph.weighted_hessian,
+                (*constants, torch.ones_like(unary), torch.ones_like(pairwise), 2**18),
+            ),
             f"factor_graph sample of {name}": (factor_graph.sample, (*constants, uniform, 2**18)),
             f"local_polytope largest of {name}": (relaxed.largest, (*inputs, [], "messages", 1e-6, 100)),
             f"local_polytope logsumexp of {name}": (relaxed.logsumexp, (*constants, 100)),

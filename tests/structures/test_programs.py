@@ -1,6 +1,7 @@
 """Programs and what is built of them: checks, caches, closed forms, and the structures' own options."""
 
 import gc
+import itertools
 from math import comb
 from typing import Any
 
@@ -418,3 +419,11 @@ def test_alignments_refuse_wrong_moves() -> None:
         Alignment(scores, ((1, 1), (1, 1)))
     with pytest.raises(ValueError, match="lengths must be from 0 to T, U"):
         Alignment(scores, lengths=torch.tensor([[3, 1]]))
+
+
+def test_marginals_of_segments_of_huge_scores_sum_to_one() -> None:
+    """At these, log-sums round by more than one."""
+    for scale, backend in itertools.product((1e17, 1e19), ("compiled", "torch")):
+        scores = [torch.randn(s, generator=torch.Generator().manual_seed(1)) for s in ((60, 6, 3), (3, 3), (4, 3))]
+        labels = SemiMarkov(*(scale * s.double() for s in scores), backend=backend).marginals()[0]
+        assert_close(labels.sum(2), torch.ones_like(labels[..., 0]))

@@ -1,5 +1,6 @@
 """SparseMAP of every structure: optimal by a certificate over all outputs, with derivatives of both orders."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -124,6 +125,43 @@ def test_derivatives_of_both_orders(member: Member) -> None:
     assert torch.autograd.gradcheck(statistics, potentials, fast_mode=True)
     gradients = torch.autograd.grad(value(*potentials).sum(), potentials)
     assert_close(gradients[0], statistics(*potentials)[0])  # further potentials may be shared
+
+
+@every(lambda name, member: enumerated(name) and "in Python" not in name, slow=True)
+def test_derivatives_where_outputs_tie(member: Member) -> None:
+    """At every point where the differences of both sides agree, in batches of examples with faces of all dimensions."""
+    instance, generator, points = member.random("tiny", seed=3), torch.Generator().manual_seed(0), 0
+    parts, scores = kinds(member.build(*instance))[0], potentials_of(instance)
+    free = len(scores) if parts == "all" else 1  # the others keep what their structure requires
+    for scale in (0.0, 1.0, None):  # all outputs tie, some, or none
+        tied = [p if scale is None else torch.where(p.isfinite(), (scale * p).round() * scale, p) for p in scores]
+        point = [*tied[:free], *scores[free:]]
+        direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) * (i < free) for i, p in enumerate(point)]
+
+        def solved(step: float, leaves: Sequence[Tensor], along: Sequence[Tensor] = direction) -> tuple[Tensor, Tensor]:
+            moved = [p + step * d for p, d in zip(leaves, along, strict=True)]
+            found = sparse_map(member.build(*with_potentials(instance, moved)), 0.7, parts)
+            return found.value, torch.cat([own.reshape(len(own), -1) for own in found.statistics], 1)
+
+        (upper, up), (level, here), (lower, down) = (solved(step, point) for step in (1e-3, 0.0, -1e-3))
+        smooth = (up - 2 * here + down).abs().amax(1) <= 1e-8
+        points += int(smooth.sum())
+        weights = torch.randn(here.shape, generator=generator, dtype=here.dtype)
+        leaves = [p.clone().requires_grad_() for p in point]
+        value, statistics = solved(0.0, leaves)
+        slopes = torch.autograd.grad(value[smooth].sum(), leaves, create_graph=True)
+        first = along(slopes, direction)
+        assert_close(first, (upper - lower)[smooth].sum() / 2e-3, rtol=0, atol=1e-5)
+        second = along(torch.autograd.grad(first, leaves, retain_graph=True), direction)
+        assert_close(second, (upper - 2 * level + lower)[smooth].sum() / 1e-6, rtol=0, atol=1e-5)
+        found = along(torch.autograd.grad((statistics * weights)[smooth].sum(), leaves), direction)
+        assert_close(found, ((up - down) * weights)[smooth].sum() / 2e-3, rtol=0, atol=1e-5)
+    assert points
+
+
+def along(slopes: Sequence[Tensor], direction: Sequence[Tensor]) -> Tensor:
+    """The derivative in a direction."""
+    return torch.stack([(s * d).sum() for s, d in zip(slopes, direction, strict=True)]).sum()
 
 
 def test_the_derivative_of_statistics_is_a_projection() -> None:

@@ -253,6 +253,11 @@ def test_trains_and_predicts_on_the_command_line(trained, tmp_path, monkeypatch,
     assert capsys.readouterr().out.strip() == table.strip() != ""
     assert main(["predict", "model", new, "--output", "out.txt"]) == 0
     fitted = load_task(case.name).from_dict(model["trained"])
+    # What is measured is what predict says of the same file.
+    assert main(["predict", "model", trained.path, "--json", "--output", "lines.jsonl"]) == 0
+    answers = [ranked[0][1] for ranked in read_json_lines(fitted, Path("lines.jsonl").read_text().splitlines())]
+    assert fitted.measure(fitted.read(trained.path, "test"), answers)[1].strip() == table.strip()
+    capsys.readouterr()
     assert len(case.read_back(Path("out.txt").read_text(), fitted.read(new))) == len(fitted.read(new))
     assert main(["certify", "model", "--passes", "1"]) == 0
     assert "above the optimum by" in capsys.readouterr().out

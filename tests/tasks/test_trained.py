@@ -74,8 +74,10 @@ def test_sentences_may_be_plain_lists(file: str) -> None:
         ValueError, match=r"a token must have 2 columns, as in training without the tags, got \('Acme',\)"
     ):
         model.predict([["Acme"]])
-    with pytest.raises(ValueError, match="a sentence must have a token at least"):
-        model.predict([[]])
+    # The empty sentence has one tagging.
+    assert model.predict([[], UNTAGGED[0], []]) == [[], *model.predict(UNTAGGED[:1]), []]
+    assert model.alternatives([[]], 2) == [[(0.0, [])]]
+    assert model.predict([]) == []
 
 
 def test_refusals(file: str) -> None:

@@ -5,6 +5,8 @@ import json
 import re
 import warnings
 from dataclasses import replace
+from itertools import accumulate
+from operator import and_
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,14 +18,14 @@ from structsmooth.cli import main
 from structsmooth.tasks import NER
 from structsmooth.tasks.trained import train as trained
 from structsmooth.text.annotated import Form, read_documents, write_documents
+from structsmooth.text.brat import annotation_lines, brat_document
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
-from structsmooth.text.documents import Document, Span
+from structsmooth.text.documents import TRAINING, Document, Segmentation, Span
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.json_forms import document_of
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import entities
-from structsmooth.text.splitter import Splitter
 from structsmooth.text.texts import TextCorpus, TextSentence
 
 TEXT = "Ada met Bo."
@@ -185,7 +187,7 @@ def test_offsets_survive_training_and_prediction(
 @given(documents())
 def test_spans_are_those_of_the_tokens(document: Document) -> None:
     misaligned: list[str] = []
-    (found,) = document.tagged(Splitter(["n't"]).words, misaligned)
+    (found,) = document.tagged(Segmentation(("n't",)), misaligned)
     words, starts = found[0].words, found[1]
     assert [document.text[start : start + len(word)] for word, start in zip(words, starts, strict=True)] == words
     assert "".join(words) == "".join(document.text.split())
@@ -312,9 +314,8 @@ def test_what_is_written_can_be_read(document: Document, form: Form, tmp_path: P
         if form in ("jsonl", "brat"):
             assert [(own.text, own.spans) for own in found] == [(document.text, document.spans)]
         else:  # a sentence for each line
-            split = Splitter().words
-            sentences = [sentence for own in found for sentence, _ in own.tagged(split, [])]
-            assert sentences == [sentence for sentence, _ in document.tagged(split, [])]
+            sentences = [line.sentence for own in found for line in own.tagged(TRAINING, [])]
+            assert sentences == [line.sentence for line in document.tagged(TRAINING, [])]
 
 
 @pytest.mark.parametrize("name", ["a", "a.ann", "a.text"])
@@ -324,13 +325,125 @@ def test_brat_needs_a_text_by_its_name(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_entities_begin_anew_in_each_line_and_split_tokens_are_told(tmp_path: Path) -> None:
+def test_entities_go_over_line_breaks_and_split_tokens_are_told(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
-    path.write_text(json.dumps({"text": "Ada\nLove Bobby", "label": [[0, 8, "PER"], [9, 12, "PER"]]}) + "\n")
-    with pytest.warns(UserWarning, match=r"data\.jsonl: 1 spans end inside of tokens, such as 'Bob': these tokens"):
+    path.write_text(json.dumps({"text": "Ada\nLove Bobby\n \nleft", "label": [[0, 8, "PER"], [9, 12, "PER"]]}) + "\n")
+    with (
+        pytest.warns(UserWarning, match=r"data\.jsonl: 1 spans end inside of tokens, such as 'Bob': these tokens"),
+        pytest.warns(UserWarning, match=r"some spans go over line breaks: 2 line breaks in a row end a sentence"),
+    ):
         corpus = read_corpus(str(path))
-    assert [s.words for s in corpus] == [["Ada"], ["Love", "Bob", "by"]]
-    assert [s.tags for s in corpus] == [["B-PER"], ["B-PER", "B-PER", "O"]]
+    assert [s.words for s in corpus] == [["Ada", "Love", "Bob", "by"], ["left"]]
+    assert [s.tags for s in corpus] == [["B-PER", "I-PER", "B-PER", "O"], ["O"]]
+    assert NER().fit(corpus).inputs.line_breaks == NER().fit(list(corpus)).inputs.line_breaks == 2
+    value = {"tokens": ["Ada", "\n", "Love", "\n", "\n", "left"], "tags": ["B-PER", "I-PER", "I-PER", "O", "O", "O"]}
+    path.write_text(json.dumps(value) + "\n")
+    with pytest.warns(UserWarning, match="some spans go over line breaks"):
+        assert [s.tags for s in read_corpus(str(path))] == [["B-PER", "I-PER", "I-PER", "O"], ["O"], ["O"]]
+
+
+BANK = "Ada works at Bank of\nAmerica.\n\nBo left.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "bank", "bo"),
+    [
+        (BANK, "13 20;21 28", "31 33"),
+        (BANK, "13 28", "31 33"),
+        (BANK.replace("\n", "\r\n"), "13 20;22 29", "34 36"),
+        (BANK.replace("\n", "\r\n"), "13 29", "34 36"),
+        (BANK.replace("\n", "\r\n"), "13 20;21 28", "31 33"),
+    ],
+)
+def test_brat_goes_over_line_breaks_with_and_without_returns(text: str, bank: str, bo: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    given = f"T1\tORG {bank}\tBank of America\nT2\tPER {bo}\tBo\n"
+    (tmp_path / "a.ann").write_text(given)
+    found = read_documents(str(tmp_path / "a.txt"))
+    assert [d.covered for d in found] == [["Bank of\nAmerica"], ["Bo"]]
+    with pytest.warns(UserWarning, match="some spans go over line breaks"):
+        corpus = NER(bits=4).read(str(tmp_path / "a.txt"))
+    assert [len(s.words) for s in corpus] == [7, 3]
+    # Answers count as the annotations beside the text do, and have a piece in each line.
+    inputs, stream = NER(bits=4).fit(corpus).inputs, io.StringIO()
+    asked = inputs.read(str(tmp_path / "a.txt"), [])
+    assert isinstance(asked, TextCorpus)
+    asked.write_spans([[ProbableEntity(3, 6, "ORG", 1.0)], [ProbableEntity(0, 1, "PER", 1.0)]], stream)
+    pieces = bank if ";" in bank else bank.replace(" ", " 20;").replace(";", ";22 ") if "\r" in text else "13 20;21 28"
+    assert stream.getvalue() == given.replace(bank, pieces)
+
+
+WRITTEN: list[dict[str, Any]] = [
+    {
+        "text": "He lives in Oslo. She left Rome. Mr. Bo met Oslo-based Lyon.",
+        "label": [[12, 16], [27, 31], [44, 48], [55, 59]],
+    },
+    {"text": "They left\nNew\nYork. A day in Parisian\n\nLyon", "label": [[10, 18], [29, 34], [39, 43]]},
+    {"text": "Ada's Rome", "label": [[0, 3], [6, 10]]},
+    {"tokens": ["She", "left", "New", "\n", "York", "."], "tags": ["O", "O", "B-LOC", "I-LOC", "I-LOC", "O"]},
+]
+ASKED: list[dict[str, Any]] = [
+    *WRITTEN,
+    {"text": "Rome. Oslo's Lyon\n\n\nNew\n\nYork", "label": [[0, 4], [6, 12], [20, 29]]},
+]
+
+
+def _labelled(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [v | {"label": [[*span, "LOC"] for span in v["label"]]} if "label" in v else v for v in values]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["json lines", "json list", "shards", "brat"])
+def test_scores_are_those_of_the_answers(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever annotations tell of words and sentences, the score is that of the spans of ``predict``, read back."""
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(v) + "\n" for v in _labelled(WRITTEN) * 2))
+    asked, test = _labelled(ASKED), tmp_path / "test.jsonl"
+    test.write_text(json.dumps(asked) if form == "json list" else "".join(json.dumps(v) + "\n" for v in asked))
+    gold, whole = read_documents(str(test)), str(test)
+    if form == "brat":
+        test, whole = tmp_path / "test.txt", str(tmp_path / "test.txt")
+        stories = [replace(document, tokens=None) for document in gold]
+        begins = [0, *accumulate(len(document.text) + 2 for document in stories)]
+        moved = [
+            Span(b + s.start, b + s.end, s.label) for b, d in zip(begins, stories, strict=False) for s in d.spans or ()
+        ]
+        text = "".join(f"{document.text}\n\n" for document in stories)
+        test.write_text(text)
+        test.with_suffix(".ann").write_text("\n".join(annotation_lines([(text, moved, ())])))
+        gold = [Document(text, tuple(moved))]
+    elif form == "shards":
+        for number, value in enumerate(asked):
+            (tmp_path / f"part{number}.jsonl").write_text(json.dumps(value))
+        whole = str(tmp_path / "part*.jsonl")
+    model = trained(NER(bits=8, rich=False), str(tmp_path / "train.jsonl"), passes=4)
+    model.save(tmp_path / "model")
+    out = tmp_path / ("out.ann" if form == "brat" else "out.jsonl")
+    assert main(["predict", str(tmp_path / "model"), str(test), "--output", str(out)]) == 0
+    if form == "brat":
+        (tmp_path / "out.txt").write_text(text)
+    answered = [set(document.spans or ()) for document in read_documents(str(out))]
+    if form == "brat":  # a document for each line
+        answered = [set(brat_document(text, list(enumerate(out.read_text().splitlines(), 1)), "out").spans or ())]
+    right = [set(document.spans or ()) for document in gold]
+    both, sizes = sum(map(len, map(and_, right, answered))), sum(map(len, right)) + sum(map(len, answered))
+    assert 0 < 2 * both < sizes
+    scores = model.score(whole)
+    assert scores["f1"] == pytest.approx(2 * both / sizes)
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "model"), whole]) == 0
+    overall = capsys.readouterr().out.split("overall")[1].split()
+    assert overall[2:6] == [
+        f"{2 * both / sizes:.2%}",
+        str(sum(map(len, right))),
+        str(sum(map(len, answered))),
+        str(both),
+    ]
+    # However the examples were read: not by what annotations alone tell.
+    read = model.task.task.read(whole, "train")
+    assert model.score(read) == scores
+    uncut = model.task.examples(list(read))
+    assert {word for sentence in uncut for word in sentence.words} >= {"Oslo-based", "Parisian"}
+    model.calibrated(read)
 
 
 def test_answers_are_in_the_form_of_the_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

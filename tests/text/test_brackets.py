@@ -151,5 +151,19 @@ def test_sentences_without_words_or_trees() -> None:
     grammar = TreebankGrammar.from_trees(read_brackets(StringIO("(S (N a))")), rare=0)
     parsed = grammar.parse([["a"], [], ["a", "a"]])
     assert list(map(str, parsed)) == ["(S (N a))", "( )", "( ( a) ( a))"]
-    with pytest.raises(TypeError, match="sentences must be lists of words, got a text"):
+    with pytest.raises(TypeError, match="lists of words, got a text"):
         grammar.parse(["a"])
+    assert list(map(str, grammar.parse([["b"], [], ["b", "a"]], [["N"], [], ["N", "N"]]))) == [
+        "(S (N b))",
+        "( )",
+        "( (N b) (N a))",
+    ]
+    for words, tags, message in (
+        ([["a"], ["a"]], [["N"], ["N", "N"]], "sentence 1 has 1 words and 2 tags"),
+        ([["a", "a"]], [["N"]], "sentence 0 has 2 words and 1 tags"),
+        ([["a"]], [], "tags must be a list for each of 1 sentences, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            grammar.parse(words, tags)
+        with pytest.raises(ValueError, match=message):
+            grammar.grammar(words, tags)

@@ -3,6 +3,7 @@
 import io
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +262,7 @@ FORMS = {
     "strings in quotation marks, as": '"Ada met Bo",PER\n"she left",\n',
     "ARFF": "% title\n@relation words\n@attribute a real\n",
     "the standoff annotation of brat": "T1\tPER 0 3\tAda\nT2\tPER 8 10\tBo\n",
-    "the TSV of WebAnno": "#FORMAT=WebAnno TSV 3.3\n\n1-1\t0-3\tAda\t_\n",
+    "the TSV of WebAnno, older than version 3": "#FORMAT=WebAnno TSV 2\n\n1-1\t0-3\tAda\t_\n",
     "a treebank in brackets": "( (S (NP-SBJ (NNP Ada)) (VP (VBD left))))\n",
     "words and tags with commas": "Ada/B-PER met/O Bo/B-PER\nshe/O left/O\n",
     "whole sentences between tabs": "Ada sings\tB-PER O\nBo left Rome\tB-PER O B-LOC\n",
@@ -304,8 +305,10 @@ def test_messages_are_short_whatever_the_file_has(tmp_path: Path) -> None:
 
 
 def test_a_treebank_without_its_text_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "".join(f"{i}\t_\t_\tNOUN\t_\t_\t{i - 1}\tdep\t_\t_\n" for i in (1, 2, 3)) + "\n")
-    for read in (lambda: read_corpus(path, column="upos"), lambda: Parsing().read(path)):
+    sentence = "".join(f"{i}\t_\t_\tNOUN\t_\t_\t{i - 1}\tdep\t_\t_\n" for i in (1, 2, 3)) + "\n"
+    path, short = write(tmp_path, sentence), write(tmp_path, (sentence.partition("3\t")[0] + "\n") * 2, "short.txt")
+    reads = [f for p in (path, short) for f in (partial(read_corpus, p, column="upos"), partial(Parsing().read, p))]
+    for read in reads:
         with pytest.raises(ValueError, match="whose text may not be published"):
             read()
 

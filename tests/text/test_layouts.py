@@ -14,6 +14,7 @@ from structsmooth.tasks import NER, Chunking
 from structsmooth.tasks.trained import TrainedModel, load, train
 from structsmooth.text.conll import read_conll, read_corpus
 from structsmooth.text.corpus import Sentence
+from structsmooth.text.forms import Reading
 from structsmooth.text.layouts import write_conll
 from structsmooth.text.templates import PLAIN, RICH, columns_of, for_columns, window
 
@@ -268,3 +269,36 @@ def test_models_of_version_0_2_are_read() -> None:
     described["trained"]["columns"] = inputs["columns"]
     file.write_text(json.dumps(described))
     assert load("model").predict("entities.txt") == model.predict("entities.txt")
+
+
+HIPE = """\
+TOKEN\tNE-COARSE-LIT\tNE-FINE-LIT\tNEL-LIT\tMISC
+# language = de
+Frau\tB-pers\tB-pers.ind\tNIL\t_
+# segment_iiif_link = x
+Bo\tI-pers\tI-pers.ind\tNIL\tEndOfSentence
+#\tO\tO\t_\tNoSpaceAfter|EndOfSentence
+
+# language = fr
+Rome\tB-loc\tB-loc.adm\tQ1\t_
+"""
+
+
+def test_sentences_of_hipe_end_by_its_last_column_and_columns_have_names(tmp_path: Path) -> None:
+    (path := tmp_path / "hipe.tsv").write_text(HIPE)
+    words = [["Frau", "Bo"], ["#"], ["Rome"]]
+    coarse, fine = [["B-pers", "I-pers"], ["O"], ["B-loc"]], [["B-pers.ind", "I-pers.ind"], ["O"], ["B-loc.adm"]]
+    for column, tags in (("NE-COARSE-LIT", coarse), (2, coarse), ("2", coarse), ("NE-FINE-LIT", fine)):
+        corpus = NER(tag_column=column).read(str(path))
+        assert [(s.words, s.columns, s.tags) for s in corpus] == [(w, [], t) for w, t in zip(words, tags, strict=True)]
+    read = read_corpus(str(path), plain=True, reading=Reading("NE-COARSE-LIT", "NEL-LIT"))
+    assert (read[0].words, read[0].columns[0], read[0].tags) == (["B-pers", "I-pers"], fine[0], ["NIL", "NIL"])
+    with pytest.raises(
+        ValueError, match="several columns have tags: choose one by --tag-column, of NE-COARSE-LIT, NE-F"
+    ):
+        read_corpus(str(path))
+    with pytest.raises(ValueError, match=r"no column 'NE': give one of the header, TOKEN, NE-COARSE-LIT, NE-F"):
+        read_corpus(str(path), reading=Reading(tag_column="NE"))
+    (tmp_path / "bare.tsv").write_text("Bo\tB-pers\n")
+    with pytest.raises(ValueError, match=r"no column 'NE': give its number: there is no header"):
+        read_corpus(str(tmp_path / "bare.tsv"), reading=Reading(tag_column="NE"))

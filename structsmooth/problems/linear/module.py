@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
 from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
@@ -20,11 +19,12 @@ from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, Vector
 from structsmooth.problems.linear.completed import Completed, agreeing_labels, completed_collate
 from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.linear.difference import DifferenceProblem
-from structsmooth.problems.module import Dataset, Labels, ModuleProblem
+from structsmooth.problems.module import Dataset, Labels, ModuleProblem, stacked
 from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import ForbiddenLabelsError
+from structsmooth.structures.forbidden import forbidden_part
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class LinearModuleProblem(LinearProblem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: PartCosts | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 1,
-        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = stacked,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         chunk_size: int = 32,
@@ -137,7 +137,7 @@ class LinearModuleProblem(LinearProblem):
         dataset: Dataset | Sequence[tuple[Any, Any]],
         cost: Cost | None = Hamming(),  # noqa: B008 - immutable
         batch_size: int = 1,
-        collate: Callable[[list[Any]], tuple[Any, Labels]] = default_collate,
+        collate: Callable[[list[Any]], tuple[Any, Labels]] = stacked,
         smoother: Smoother = Max(),  # noqa: B008 - immutable
         bounds: Bounds | None = None,
         chunk_size: int = 32,
@@ -317,7 +317,8 @@ class LinearModuleProblem(LinearProblem):
         augmented = structure if cost is None else structure.cost_augmented(y, cost)
         costs, parts = tuple(p.detach() for p in augmented.potentials), _parts(structure, y)
         if constants.forbid(parts):
-            raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem")
+            why = forbidden_part(structure, parts, constants.barriers or (), y)
+            raise ForbiddenLabelsError(int(self.numbers(torch.tensor(i))), "the problem", why)
         if constants.offsets is not None:
             costs = tuple(p + offset for p, offset in zip(costs, constants.offsets, strict=True))
         return _Example(x, y, structure, constants, costs, parts)

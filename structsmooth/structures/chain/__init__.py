@@ -19,6 +19,7 @@ from structsmooth.structures.chain.compaction import (
     with_ends,
 )
 from structsmooth.structures.distribution import inner_products
+from structsmooth.structures.forbidden import Index, part_in_words
 from structsmooth.structures.operators import is_on_cpu, with_gradients_of_scores
 
 
@@ -284,3 +285,11 @@ class LinearChain(Structure):
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
         return checks.checked_classes(self, y, "[B, T]", self.unary.shape[-1], self.mask)
+
+
+@part_in_words.register
+def _(structure: LinearChain, name: str, index: Index, y: list[int]) -> str:
+    t, *labels = index
+    if name == "unary":
+        return f"label {labels[0]} at position {t}"
+    return f"label {labels[1]} after label {labels[0]}, from position {t} to {t + 1},"

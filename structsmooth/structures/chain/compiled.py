@@ -7,6 +7,7 @@ transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to t
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
+from structsmooth.compiled.k_best import merge
 
 # Sums of products below this may have lost terms to underflow: they are redone in log space.
 _UNDERFLOW = 1e-290
@@ -146,12 +147,10 @@ def _largest(scores):
 def top_k(unary, transition, length, k, score, back, values, labels):
     """Top-K oracle (Algorithm 2): fills ``values`` [k], ``labels`` [k, T]; ``score``, ``back`` [T, S, k] are scratch.
 
-    Each state keeps the sorted list of its k best prefixes; lists are merged by insertion and a merge stops at
-    the first entry that is too small. Where fewer than k outputs exist, values are -inf and labels 0. ``back`` must
-    be zero before its first use: NaN scores may lead to entries that were never written.
+    Each state keeps the sorted list of its k best prefixes. Where fewer than k outputs exist, values are -inf and
+    labels 0. ``back`` must be zero before its first use: NaN scores may lead to entries that were never written.
     """
     states = unary.shape[1]
-    last = k - 1
     for s in range(states):
         score[0, s, 0] = unary[0, s]
         for j in range(1, k):
@@ -164,22 +163,14 @@ def top_k(unary, transition, length, k, score, back, values, labels):
             for j in range(k):
                 best[j] = -np.inf
             for p in range(states):
-                for j in range(k):
-                    value = before[p, j] + edge[p, s]
-                    if value <= best[last]:
-                        break
-                    insert(best, origin, value, p * k + j, last)
+                merge(best, origin, before[p], edge[p, s], p * k, 1)
             for j in range(k):
                 best[j] += unary[t, s]
     for j in range(k):
         values[j] = -np.inf
         labels[j, length - 1] = 0
     for s in range(states):
-        for j in range(k):
-            value = score[length - 1, s, j]
-            if value <= values[last]:
-                break
-            insert(values, labels[:, length - 1], value, s * k + j, last)
+        merge(values, labels[:, length - 1], score[length - 1, s], 0.0, s * k, 1)
     for j in range(k):
         if values[j] == -np.inf:
             for t in range(length):
@@ -190,18 +181,6 @@ def top_k(unary, transition, length, k, score, back, values, labels):
             labels[j, t] = entry // k
             if t > 0:
                 entry = back[t, entry // k, entry % k]
-
-
-@inlined
-def insert(values, origins, value, origin, last):
-    """Insert into a list sorted downwards; equal values keep the order of their insertion."""
-    j = last
-    while j > 0 and values[j - 1] < value:
-        values[j] = values[j - 1]
-        origins[j] = origins[j - 1]
-        j -= 1
-    values[j] = value
-    origins[j] = origin
 
 
 @compiled
@@ -278,7 +257,8 @@ def _propagate(unary, shift, total, scaled, t, e):
         largest = score if score > largest else largest
     mass, exact = 0.0, True
     for s in range(states):
-        value = total[t, s] * np.exp(shift[e, s] + unary[t, s] - largest)
+        # Reassociated, a difference to the largest of huge scores may round above zero.
+        value = total[t, s] * np.exp(min(shift[e, s] + unary[t, s] - largest, 0.0))
         scaled[t, s] = value
         mass = value if value > mass else mass
         exact &= value > _UNDERFLOW or unary[t, s] == -np.inf
@@ -563,6 +543,23 @@ def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
         if log_z > -np.inf:
             for i in range(labels.shape[1]):
                 sample(edges, exponential, lengths[b], alpha, scaled, total, weights, uniform[b, i], labels[b, i])
+
+
+@entry_point
+def batch_filtered(unary, transition, lengths, out, begin, end):
+    """Marginals without the scores behind each position, of examples ``begin`` to ``end``, into zeros [B, T, S]."""
+    _, steps, states = unary.shape
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    for b in range(begin, end):
+        edges = of_example(transition, b)
+        if b == begin or transition.shape[0] > 1:
+            exponentiate(edges, shift, exponential)
+        log_partition(unary[b], edges, exponential, shift, lengths[b], alpha, scaled, total)
+        for t in range(lengths[b]):
+            mass = scaled[t].sum()
+            for s in range(states):
+                out[b, t, s] = scaled[t, s] / mass if mass > 0.0 else 0.0
 
 
 @entry_point

@@ -3,7 +3,8 @@
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point
-from structsmooth.structures.chain.compiled import edge_index, insert
+from structsmooth.compiled.k_best import merge
+from structsmooth.structures.chain.compiled import edge_index
 
 
 @compiled
@@ -13,7 +14,7 @@ def top_k_by_mistakes(unary, transition, length, correct, k, score, back, values
     ``score[t, c, s]`` lists the k best prefixes that end in state s with c mistakes, ``back`` where their last entries
     come from: scratch, [T, T + 1, S, k]. Where there are fewer, values are -inf and labels what they were.
     """
-    states, last = unary.shape[1], k - 1
+    states = unary.shape[1]
     values[:] = -np.inf
     score[:length] = -np.inf
     for s in range(states):
@@ -27,21 +28,13 @@ def top_k_by_mistakes(unary, transition, length, correct, k, score, back, values
                     continue
                 before, best, origin = score[t - 1, m], score[t, c, s], back[t, c, s]
                 for p in range(states):
-                    for j in range(k):
-                        value = before[p, j] + edge[p, s]
-                        if value <= best[last]:
-                            break
-                        insert(best, origin, value, p * k + j, last)
+                    merge(best, origin, before[p], edge[p, s], p * k, 1)
                 for j in range(k):
                     best[j] += unary[t, s]
     for c in range(length + 1):
         ends = labels[c, :, length - 1]
         for s in range(states):
-            for j in range(k):
-                value = score[length - 1, c, s, j]
-                if value <= values[c, last]:
-                    break
-                insert(values[c], ends, value, s * k + j, last)
+            merge(values[c], ends, score[length - 1, c, s], 0.0, s * k, 1)
         for j in range(k):
             if values[c, j] > -np.inf:
                 _read_off(back, length, correct, c, labels[c, j])

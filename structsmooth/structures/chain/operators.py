@@ -238,6 +238,17 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
 
 
 @_oracle(
+    "chain_filtered",
+    "chain.compiled:batch_filtered",
+    lambda unary, *_: 2 * _pairs(unary),
+    max_marginals_backward(reference.filtered, 2),
+)
+def filtered(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Marginals [B, T, S] of each position without the scores behind it."""
+    return unary.new_zeros(unary.shape)
+
+
+@_oracle(
     "chain_sample",
     "chain.compiled:batch_sample",
     lambda unary, transition, lengths, uniform: 2 * unary.numel() * (unary.shape[2] + uniform.shape[1]),

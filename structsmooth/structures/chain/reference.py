@@ -163,6 +163,14 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     return torch.where(mask.unsqueeze(-1), values, 0.0)
 
 
+def filtered(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Marginals [B, T, S] of each position without the scores behind it: forward messages that sum to one."""
+    mask = length_mask(lengths, unary.shape[1])
+    unary, edges = masked(unary, transition, mask)
+    after = _after(*_messages(Log(), unary, _entering(edges), mask)).squeeze(-1)
+    return torch.where(mask.unsqueeze(-1), softmax(after, 2), 0.0)
+
+
 def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
     """Samples [B, n, T] at uniform numbers of that shape: forward filtering, backward sampling; 0 at padding."""
     mask = length_mask(lengths, unary.shape[1])

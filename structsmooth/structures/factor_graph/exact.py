@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.base import Structure
+from structsmooth.structures.derivatives import gradients_of
 from structsmooth.structures.factor_graph.branching import Searched
 from structsmooth.structures.factor_graph.elimination import Edges, Eliminated, Elimination
 from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, turned
@@ -38,7 +39,7 @@ class Group(NamedTuple):
 
 
 def hessian_product(
-    marginals: Callable[..., tuple[Tensor, Tensor]], potentials: tuple[Tensor, Tensor], weights: Sequence[Tensor | None]
+    marginals: Callable[..., Sequence[Tensor]], potentials: Sequence[Tensor], weights: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:
     """Gradient of ⟨weights, marginals⟩: second derivatives of the log-partition function; no weights count as zeros."""
 
@@ -46,8 +47,7 @@ def hessian_product(
         pairs = zip(weights, marginals(*potentials), strict=True)
         return torch.stack([(w * m).sum() for w, m in pairs if w is not None]).sum()
 
-    gradients: tuple[Tensor, ...] = torch.func.grad(weighted, (0, 1))(*potentials)
-    return gradients
+    return gradients_of(weighted, potentials)
 
 
 class Forests(Tree):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -112,14 +113,18 @@ class Automaton(Factor):
 
     @classmethod
     def from_arcs(
-        cls, arcs: Iterable[Sequence[float]], final: Mapping[int, float], labels: int, scope: Tensor | None = None
+        cls,
+        arcs: Iterable[Sequence[Any]],
+        final: Mapping[int, float],
+        labels: int | Sequence[str],
+        scope: Tensor | None = None,
     ) -> "Automaton":
         """The automaton of a list of arcs: (state, label, next state), or (state, label, next state, score).
 
         Args:
-            arcs: integers, and scores; states are numbers from 0, where reading starts.
+            arcs: states and labels, and scores; states are numbers from 0, where reading starts.
             final: the states in which reading may end, with their scores.
-            labels: number S of labels.
+            labels: number S of labels; or their names, in order, by which arcs may name them too.
             scope: as for :class:`Factor`, if it is to be a factor.
 
         Raises:
@@ -132,12 +137,16 @@ class Automaton(Factor):
                     [-1,  1]])
         """
         listed = [(*arc, 0.0)[:4] for arc in arcs]
+        numbers = {name: j for j, name in enumerate(labels)} if isinstance(labels, Sequence) else {}
+        size = len(labels) if isinstance(labels, Sequence) else labels
         count = 1 + max([0, *final, *(int(state) for arc in listed for state in (arc[0], arc[2]))])
-        transitions, scores = torch.full((count, labels), -1), torch.zeros(count, labels)
+        transitions, scores = torch.full((count, size), -1), torch.zeros(count, size)
         for arc in listed:
-            state, label, after = map(int, arc[:3])
-            if min(state, label, after) < 0 or label >= labels:
-                raise ValueError(f"arcs must have states >= 0 and labels from 0 to {labels - 1}, got {arc[:3]}")
+            if isinstance(arc[1], str) and arc[1] not in numbers:
+                raise ValueError(f"arcs must have numbers of labels or the names given as labels, got {arc[:3]}")
+            state, label, after = map(int, (arc[0], numbers.get(arc[1], arc[1]), arc[2]))
+            if min(state, label, after) < 0 or label >= size:
+                raise ValueError(f"arcs must have states >= 0 and labels from 0 to {size - 1}, got {arc[:3]}")
             if transitions[state, label] >= 0:
                 raise ValueError(f"arcs must differ in state or label, got two from {state} with label {label}")
             transitions[state, label], scores[state, label] = after, arc[3]

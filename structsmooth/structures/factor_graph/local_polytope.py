@@ -20,7 +20,8 @@ class LocalPolytope(FactorGraph):
       ``max_with_bound`` is above it: objectives of problems are sums of the bounds, and so are never too low.
     * ``logsumexp`` is the least smoothed dual, min over messages of Σ_i log Σ exp θ̂_i + Σ_e log Σ exp θ̂_e, an upper
       bound on the log-partition function. ``marginals`` are its gradient, a point of the local polytope. With
-      ``Entropy(mu)`` it is a smooth hinge for deep models on any graph. It can be differentiated once.
+      ``Entropy(mu)`` it is a smooth hinge for deep models on any graph. It can be differentiated once. A bound is no
+      likelihood: ``StructuralHinge.crf()``, ``log_prob``, ``entropy`` and the like raise ``NotImplementedError``.
 
     There are no K best points, hence no ``L2`` smoothing.
 
@@ -91,6 +92,13 @@ class LocalPolytope(FactorGraph):
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Raise ``NotImplementedError``: the relaxation has no such oracle."""
         raise self._no_oracle("sample")
+
+    def require_probabilities(self) -> None:
+        """Raise ``NotImplementedError``: the smoothed dual is a bound, which gives no probabilities."""
+        raise NotImplementedError(
+            "LocalPolytope has no likelihood and no entropy: its logsumexp is an upper bound on the log-partition "
+            "function. Take the FactorGraph itself, or a loss that is a bound: StructuralHinge(Entropy(mu)) with a cost"
+        )
 
     def _largest(self) -> tuple[Tensor, ...]:
         settings = (self.method, float(self.tolerance), int(self.max_sweeps))

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from structsmooth.structures import operators
+from structsmooth.compiled.threads import on_own_thread
+from structsmooth.structures import derivatives, operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, hessian_product, sizes_of
 from structsmooth.structures.factor_graph.layout import Expanded, score
@@ -94,11 +95,12 @@ def _hessian_product(exact: Exact, unary: Tensor, pairwise: Tensor, *weights: Te
 def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     *graph, grad_node, grad_edge = ctx.saved_tensors
     product = partial(_hessian_product, _exact(graph, *ctx.constants))
-    gradients = torch.func.vjp(product, *graph[:2], grad_node, grad_edge)[1](grads)
+    gradients = hessian_product(product, (*graph[:2], grad_node, grad_edge), grads)
     return *gradients[:2], None, None, None, *gradients[2:]
 
 
 @operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward)
+@on_own_thread
 def weighted_hessian(
     unary: Tensor,
     pairwise: Tensor,
@@ -161,12 +163,13 @@ def _max_marginals(exact: Exact, *potentials: Tensor) -> Tensor:
 
 
 @operator("factor_graph_max_marginals_gradient", _like_potentials)
+@on_own_thread
 def max_marginals_gradient(
     unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, grad: Tensor, max_table: int
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩."""
     run = partial(_max_marginals, _exact((unary, pairwise, edges, node_mask, edge_mask), max_table))
-    node, edge = operators.max_marginals_gradient(run, (unary, pairwise), grad.cpu())
+    node, edge = derivatives.max_marginals_gradient(run, (unary, pairwise), grad.cpu())
     return node, edge
 
 

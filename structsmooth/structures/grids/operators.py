@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, library
 
 from structsmooth.structures.grids.paths import Grid, grid_paths
-from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs, tangents_backward
+from structsmooth.structures.operators import cpu_loop, in_either_precision, like_scores, save_inputs, tangents_backward
 from structsmooth.structures.programs import reference
 
 
@@ -20,17 +20,18 @@ def _operations(count: int) -> Any:
 
 
 def _inputs(*arguments: Any) -> tuple[Any, ...]:
-    """What loops read, after checks of what could lead them out of bounds."""
+    """What loops read, after checks of what could lead them out of bounds; scores and entries in either precision."""
     tensors = tuple(argument for argument in arguments if isinstance(argument, Tensor))
     grid = Grid(*tensors[:7])
     rows, columns = (int(size.max()) for size in grid.sizes.unbind(1)) if len(grid.sizes) else (0, 0)
     stored = grid.allowed.shape[1] if grid.allowed.shape[1] else columns
     if rows > grid.scores.shape[1] or columns > stored:
         raise ValueError(f"lengths must be at most T, U = {(grid.scores.shape[1], stored)}, got {grid.sizes.tolist()}")
-    return tensors
+    others = (tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors[2:])
+    return *map(in_either_precision, tensors[:2]), *others
 
 
-@cpu_loop("grid_best", "grids.compiled:batch_best", _operations(1), inputs=_inputs)
+@cpu_loop("grid_best", "grids.compiled:batch_best", _operations(1), inputs=_inputs, narrow=0)
 def best(
     scores: Tensor,
     entries: Tensor,
@@ -49,7 +50,7 @@ def best(
     return scores.new_empty(scores.shape[0]), cells, cells.clone()
 
 
-@cpu_loop("grid_bound_outside", "grids.compiled:batch_bound_outside", _operations(2), inputs=_inputs)
+@cpu_loop("grid_bound_outside", "grids.compiled:batch_bound_outside", _operations(2), inputs=_inputs, narrow=0)
 def bound_outside(
     scores: Tensor,
     entries: Tensor,
@@ -82,6 +83,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     _save,
     inputs=_inputs,
     wide=1,
+    narrow=0,
 )
 def log_partition(
     scores: Tensor,
@@ -93,11 +95,11 @@ def log_partition(
     steps: Tensor,
     depth: int,
 ) -> tuple[Tensor, Tensor]:
-    """Log-partition [B], and rows [B, blocks, depth, W] for the way back; ``depth`` is the longest step along rows."""
+    """Log-partition [B], and rows [B, blocks, depth, 2, W] for the way back; ``depth``: the longest step along rows."""
     batch, rows, width = scores.shape
     # A symbol where a graph leaves the number of rows open.
     blocks = math.isqrt(rows - 1) + 1 if isinstance(rows, int) else library.get_ctx().new_dynamic_size()
-    return scores.new_empty(batch), scores.new_zeros(batch, blocks, depth, width, dtype=torch.float64)
+    return scores.new_empty(batch), scores.new_empty(batch, blocks, depth, 2, width, dtype=torch.float64)
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +108,14 @@ def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
     return moved
 
 
-@cpu_loop("grid_marginals", "grids.compiled:batch_marginals", _operations(4), _marginals_backward, inputs=_inputs)
+@cpu_loop(
+    "grid_marginals",
+    "grids.compiled:batch_marginals",
+    _operations(4),
+    _marginals_backward,
+    inputs=_inputs,
+    narrow=2,
+)
 def marginals(
     scores: Tensor,
     entries: Tensor,

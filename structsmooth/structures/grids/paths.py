@@ -69,7 +69,8 @@ class Grid(NamedTuple):
         scores = (torch.where(inside, self.scores.unsqueeze(3), 0.0) + pad(moves, (0, 1))).flatten(1, 2)
         if self.band.shape[1]:
             cells = self.cells(width).unsqueeze(2).expand(scores.shape)
-            whole = scores.new_full((len(scores), self.scores.shape[1] * width + 1, scores.shape[2]), -torch.inf)
+            beyond = torch.where((self.sizes > 0).all(1), -torch.inf, 0.0).to(scores.dtype).view(-1, 1, 1)
+            whole = beyond.expand(-1, self.scores.shape[1] * width + 1, scores.shape[2])
             scores = whole.scatter(1, cells, scores)[:, :-1]
         scores = scores.flatten(1)
         start = torch.arange(scores.shape[1], device=scores.device) == len(self.steps)

@@ -50,8 +50,8 @@ class Matching(Structure):
     allowed matching has value -inf and zero gradient.
 
     Args:
-        weights: scores [B, N, M] of the pairs, floating point, 1 <= N <= M; N may be larger than M if there are
-            ``unmatched_rows`` or capacities.
+        weights: scores [B, N, M] of the pairs, floating point, 0 <= N <= M; N may be larger than M if there are
+            ``unmatched_rows`` or capacities. Without rows, there is one matching, of no pairs.
         sizes: rows and columns of each example, integers [B, 2], where 0 <= rows <= columns or, with
             ``unmatched_rows`` or capacities, both are at least 0; all N and M if not given. Scores beyond them may have
             any value.
@@ -136,10 +136,10 @@ class Matching(Structure):
         """Raise unless weights are [B, N, M], and scores of no partner [B, N] and [B, M]."""
         weights, names = self.weights, self.potential_names
         checks.require_scores("weights", weights)
-        if weights.dim() != 3 or 0 in weights.shape[1:] or (self._rows_fit and weights.shape[1] > weights.shape[2]):
-            wanted = "1 <= N <= M" if self._rows_fit else "N, M >= 1"
-            message = f"weights must have shape [B, N, M] with {wanted}, got {tuple(weights.shape)}"
-            if weights.dim() == 3 and 0 not in weights.shape[1:]:
+        if weights.dim() != 3 or (self._rows_fit and weights.shape[1] > weights.shape[2]):
+            wanted = " with N <= M" if self._rows_fit else ""
+            message = f"weights must have shape [B, N, M]{wanted}, got {tuple(weights.shape)}"
+            if weights.dim() == 3:
                 message += ": where rows outnumber columns, give unmatched_rows, the scores [B, N] of no partner, "
                 message += "or column_capacities"
             raise ValueError(message)
@@ -211,7 +211,7 @@ class Matching(Structure):
         values, y = operators.flow_top_k(*self._flow(), k)
         y = y.unflatten(2, self.weights.shape[1:])
         if self.row_capacities is None:
-            partners = torch.where(y.any(3), y.argmax(3), -1)
+            partners = torch.where(y.any(3), (y * torch.arange(y.shape[3], device=y.device)).sum(3), -1)
             y = torch.where(self.row_mask.unsqueeze(1) & (values > -torch.inf).unsqueeze(2), partners, 0)
         return self.with_gradients(values, y)
 

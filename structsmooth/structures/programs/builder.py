@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from structsmooth.structures.programs.program import Integers, Program
+from structsmooth.structures.programs.program import Integers, Program, narrowed
 
 
 class ProgramBuilder:
@@ -28,7 +28,7 @@ class ProgramBuilder:
 
     def __init__(self, scores: int) -> None:
         self.scores = scores
-        self._columns: list[list[npt.NDArray[np.int64]]] = []
+        self._columns: tuple[list[npt.NDArray[np.int32]], ...] = ([], [], [], [])
 
     def add(
         self, head: Integers, left: Integers = -1, right: Integers = -1, index: Integers = -1, where: Any = True
@@ -43,9 +43,12 @@ class ProgramBuilder:
             where: booleans, false for the entries that are no edge.
         """
         *columns, kept = np.broadcast_arrays(head, left, right, index, where)
-        self._columns.append([column[kept.astype(bool)].astype(np.int64) for column in columns])
+        for groups, column in zip(self._columns, columns, strict=True):
+            groups.append(narrowed(column[kept.astype(bool)]))
 
     def build(self, roots: Integers | None = None, nodes: int = 1) -> Program:
         """The program of all edges; ``roots`` and ``nodes`` as in :class:`Program`."""
-        head, left, right, index = (np.concatenate(columns) for columns in zip(*self._columns, strict=True))
+        for groups in self._columns:
+            groups[:] = [np.concatenate(groups)]  # a column at a time, as memory bounds the size of programs
+        head, left, right, index = (groups[0] for groups in self._columns)
         return Program(head, left, right, index, scores=self.scores, roots=roots, nodes=nodes)

@@ -8,7 +8,26 @@ and of the scores ``theta`` [P + 1] hold zeros, so that loops need no branch. Al
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point
-from structsmooth.structures.chain.compiled import insert, inverse_cdf
+from structsmooth.compiled.k_best import SHORT, insert, largest_sums, merge
+from structsmooth.structures.chain.compiled import inverse_cdf
+
+
+@entry_point
+def by_head(head, left, right, index, nodes, scores):
+    """The program of edges in any order, int32 [E] each; those of one head keep their order, which breaks ties."""
+    rows = np.zeros(nodes + 1, np.int32)
+    for e in range(head.shape[0]):
+        rows[head[e] + 1] += 1
+    rows[:] = np.cumsum(rows)
+    sorted_left, sorted_right, sorted_index = np.empty_like(left), np.empty_like(right), np.empty_like(index)
+    place = rows.copy()
+    for e in range(head.shape[0]):
+        to = place[head[e]]
+        place[head[e]] += 1
+        sorted_left[to] = left[e] if left[e] >= 0 else nodes
+        sorted_right[to] = right[e] if right[e] >= 0 else nodes
+        sorted_index[to] = index[e] if index[e] >= 0 else scores
+    return rows, sorted_left, sorted_right, sorted_index
 
 
 @entry_point
@@ -85,6 +104,9 @@ def insert_pairs(firsts, seconds, base, entry, best, origin):
     Only pairs of ranks (i, j) with (i + 1) (j + 1) <= k can be among the k best.
     """
     k, last = best.shape[0], best.shape[0] - 1
+    if k > SHORT:
+        _merge_pairs(firsts, seconds, base, entry, best, origin)
+        return
     for i in range(k):
         if not base + firsts[i] + seconds[0] > best[last]:
             break
@@ -92,7 +114,23 @@ def insert_pairs(firsts, seconds, base, entry, best, origin):
             score = base + firsts[i] + seconds[j]
             if not score > best[last]:
                 break
-            insert(best, origin, score, entry + i * k + j, last)
+            insert(best, origin, score, entry + i * k + j)
+
+
+@compiled
+def _merge_pairs(firsts, seconds, base, entry, best, origin):
+    """:func:`insert_pairs` in time O(k log k), or O(k) if one of the lists has a single entry."""
+    k = best.shape[0]
+    if firsts[1] == -np.inf:
+        merge(best, origin, seconds, base + firsts[0], entry, 1)
+    elif seconds[0] == 0.0 and seconds[1] == -np.inf:
+        merge(best, origin, firsts, base, entry, k)
+    else:
+        sums, pairs = largest_sums(firsts, seconds, base, best)
+        merge(best, origin, sums, 0.0, -k, 1)  # which marks them
+        for slot in range(k):
+            if -k <= origin[slot] < 0:
+                origin[slot] = entry + pairs[k + origin[slot]]
 
 
 @compiled

@@ -71,30 +71,22 @@ class Program:
         nodes: int = 1,
     ) -> None:
         columns = {"head": head, "left": left, "right": right, "index": index}
-        heads, lefts, rights, indices = _aligned(columns)
+        heads, lefts, rights, indices = (np.ascontiguousarray(column) for column in _aligned(columns))
         self.edges, self.scores = len(heads), scores
         if not self.edges:
             raise ValueError("head must name at least one edge: a program without edges has no derivation")
         self.nodes = max(nodes, 1 + int(heads.max()))
         ends = np.asarray([self.nodes - 1] if roots is None else roots, dtype=np.int64).reshape(-1)
         _check(heads, lefts, rights, indices, scores, ends, self.nodes)
-        # Edges of one head keep their order, which breaks ties.
-        order = np.argsort(heads, kind="stable")
-        rows = np.zeros(self.nodes + 1, np.int32)
-        np.cumsum(np.bincount(heads, minlength=self.nodes), out=rows[1:])
-        tails = (np.where(tail < 0, self.nodes, tail)[order].astype(np.int32) for tail in (lefts, rights))
-        self.arrays = (rows, *tails, np.where(indices < 0, scores, indices)[order].astype(np.int32))
+        from structsmooth.structures.programs import compiled  # numba loads with the first program
+
+        self.arrays = compiled.by_head(heads, lefts, rights, indices, self.nodes, scores)
         self.roots = ends
-        self.level, self.depth, self.longest = self._measured()
+        self.level, visited, used = compiled.measure(self.arrays, scores)
+        self.depth, self.longest = int(visited[ends].max()), max(1, int(used[ends].max()))
         self.handle = next(_numbers)
         self.recipe: tuple[Any, ...] = ()
         _alive[self.handle] = self
-
-    def _measured(self) -> tuple[npt.NDArray[np.int64], int, int]:
-        from structsmooth.structures.programs import compiled  # numba loads with the first program
-
-        level, visited, used = compiled.measure(self.arrays, self.scores)
-        return level, int(visited[self.roots].max()), max(1, int(used[self.roots].max()))
 
     def by_level(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Nodes [N] in the order of levels, and the place [N + 1] of each: 0 is that of a missing tail, the last."""
@@ -242,8 +234,15 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
     return _builders[name]
 
 
-def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int64]]:
-    """Columns of edges as int64 arrays, broadcast to one length."""
+def narrowed(column: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Numbers of nodes or scores as int32; ``ValueError`` if one is too large for it."""
+    if column.size and max(-int(column.min()), int(column.max())) > _LARGEST:
+        raise ValueError(f"a program has at most {_LARGEST} nodes, edges and scores")
+    return column.astype(np.int32, copy=False)
+
+
+def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int32]]:
+    """Columns of edges as int32 arrays, broadcast to one length."""
     arrays = {name: np.asarray(column) for name, column in columns.items()}
     for name, array in arrays.items():
         if array.size and array.dtype.kind not in "iu":
@@ -252,14 +251,14 @@ def _aligned(columns: dict[str, Integers]) -> list[npt.NDArray[np.int64]]:
     for name, array in arrays.items():
         if array.size not in (1, edges):
             raise ValueError(f"{name} must have one entry for each of {edges} edges, or one for all, got {array.size}")
-    return [np.broadcast_to(array.astype(np.int64).reshape(-1), edges) for array in arrays.values()]
+    return [np.broadcast_to(narrowed(array).reshape(-1), edges) for array in arrays.values()]
 
 
 def _check(
-    head: npt.NDArray[np.int64],
-    left: npt.NDArray[np.int64],
-    right: npt.NDArray[np.int64],
-    index: npt.NDArray[np.int64],
+    head: npt.NDArray[np.int32],
+    left: npt.NDArray[np.int32],
+    right: npt.NDArray[np.int32],
+    index: npt.NDArray[np.int32],
     scores: int,
     roots: npt.NDArray[np.int64],
     nodes: int,

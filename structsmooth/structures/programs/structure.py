@@ -10,12 +10,12 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
+from structsmooth.structures.derivatives import pullbacks
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, by_count
 from structsmooth.structures.programs.program import Program, SymbolicProgram, exported_handle
-from structsmooth.structures.programs.scanned import Scanned, Scans
-from structsmooth.structures.semirings import pullbacks
+from structsmooth.structures.programs.scanned import LOG, Scanned, Scans
 
 S = TypeVar("S", bound="LinearlyScored")
 P = TypeVar("P", bound="DynamicProgram")
@@ -178,6 +178,8 @@ class DynamicProgram(LinearlyScored):
         if oracles is operators:
             log_z, probabilities = operators.marginals(*arguments)
             return log_z, probabilities
+        if isinstance(oracles, Scans):
+            return oracles.structure.sweep(LOG, arguments[0])
         return oracles.log_partition(*arguments), oracles.probabilities(*arguments)
 
     def max_marginals(self) -> Tensor:

@@ -10,6 +10,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import PartCosts, check_k, widened
 from structsmooth.structures.chain.compaction import check_ends, with_ends
 from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.forbidden import Index, part_in_words
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.programs.scanned import Sums
@@ -337,6 +338,24 @@ class SemiMarkov(DynamicProgram):
         for k in range(1, longest):
             best = torch.maximum(best, pad(longer[:, :, k], (0, 0, k, 0), value=-torch.inf)[:, :steps])
         return torch.where(self.mask.unsqueeze(-1), best, 0.0)
+
+
+@part_in_words.register
+def _(structure: SemiMarkov, name: str, index: Index, y: list[int]) -> str:
+    *place, label = index
+    if name == "unary":
+        return f"label {label} at position {place[0]}"
+    begins = [t for t, own in enumerate(y) if own >= 0]
+    segments = list(zip(begins, [*begins[1:], len(y)], strict=True))
+    if name == "transition":
+        found = [end for t, end in segments[:-1] if (y[t], y[end]) == (place[-1], label)]
+        found = [place[0] + 1] if len(place) > 1 else found
+        return f"label {label} after label {place[-1]}" + "".join(f", at position {t}," for t in found[:1])
+    found = (
+        [t for t, end in segments if (y[t], end - t) == (label, place[-1] + 1)] if name == "durations" else place[:1]
+    )
+    what = f"a segment of {place[-1] + 1} positions with label {label}"
+    return what + "".join(f", from position {t} to {t + place[-1]}," for t in found[:1])
 
 
 def _by_end(segments: Tensor) -> Tensor:

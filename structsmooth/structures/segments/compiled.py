@@ -108,6 +108,22 @@ def _log_sum(values, count, s):
     return largest + np.log(total)
 
 
+@compiled
+def _shares(values, count, s, shares):
+    """Fills ``shares`` [count] of a label's first values, of which one is finite: exp(value), over their sum.
+
+    They sum to one, which exponentials of differences to log-sums do not if scores are huge.
+    """
+    largest, total = -np.inf, 0.0
+    for k in range(count):
+        largest = max(largest, values[k, s])
+    for k in range(count):
+        shares[k] = np.exp(values[k, s] - largest)
+        total += shares[k]
+    for k in range(count):
+        shares[k] /= total
+
+
 @entry_point
 def batch_log_partition(unary, pairs, durations, segments, lengths, values, begun, ended, begin, end):
     """Log-partitions [B], and the log-sums over what comes before segments, and up to their ends: [B, T, S] each."""
@@ -139,34 +155,35 @@ def batch_marginals(unary, pairs, durations, segments, lengths, begun, ended, no
     """
     steps, states = unary.shape[1:]
     sums, worth = np.empty(states), np.empty((durations.shape[1], states))
-    beginning = np.empty((steps, states))
+    beginning, ending, entering = np.empty((steps, states)), np.empty(states), np.empty((states, states))
+    shares = np.empty(max(states, durations.shape[1]))
     for b in range(begin, end):
         sequence, length = _sequence(unary, pairs, durations, segments, b), lengths[b]
-        log_z = _log_sum(ended[b, length - 1].reshape(states, 1), states, 0) if length > 0 else -np.inf
-        if log_z == -np.inf:
+        if length == 0 or ended[b, length - 1].max() == -np.inf:
             continue
         beginning[:] = 0.0
         for t in range(length - 1, -1, -1):
             count = _extend(t, sequence, begun[b], sums, worth)
-            between, used = worth, worth  # at the last position, there is no boundary
-            if t + 1 < length:
-                between, used = _boundary(sequence[1], t), _boundary(edges[b], t)
+            ending[:] = 0.0
+            if t + 1 == length:
+                _shares(ended[b, t].reshape(states, 1), states, 0, ending)
+            else:
+                entering[:] = _boundary(sequence[1], t) + ended[b, t].reshape(states, 1)
+                used = _boundary(edges[b], t)
+                for j in range(states):
+                    if beginning[t + 1, j] > 0.0:
+                        _shares(entering, states, j, shares)
+                        for s in range(states):
+                            used[s, j] += shares[s] * beginning[t + 1, j]
+                            ending[s] += shares[s] * beginning[t + 1, j]
             for s in range(states):
-                if ended[b, t, s] == -np.inf:
+                if ending[s] == 0.0:
                     continue
-                ending = np.exp(ended[b, t, s] - log_z) if t + 1 == length else 0.0
-                if t + 1 < length:
-                    for j in range(states):
-                        if beginning[t + 1, j] > 0.0:
-                            share = np.exp(ended[b, t, s] + between[s, j] - begun[b, t + 1, j])
-                            used[s, j] += share * beginning[t + 1, j]
-                            ending += share * beginning[t + 1, j]
-                if ending == 0.0:
-                    continue
+                _shares(worth, count, s, shares)
                 covering = 0.0  # by segments from a position on
                 for k in range(count - 1, -1, -1):
                     if worth[k, s] > -np.inf:
-                        probability = ending * np.exp(worth[k, s] - ended[b, t, s])
+                        probability = ending[s] * shares[k]
                         covering += probability
                         beginning[t - k, s] += probability
                         lasting[b, k, s] += probability

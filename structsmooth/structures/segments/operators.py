@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.structures.derivatives import pullbacks
 from structsmooth.structures.operators import cpu_loop, save_inputs
 from structsmooth.structures.programs import operators as programs
 from structsmooth.structures.segments.program import scores_of_segments, segmentations
@@ -73,9 +74,8 @@ def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
         of_pairs = pairs.flatten(1).expand(unary.shape[0], -1)
         return torch.cat([scores_of_segments(unary, durations, segments).flatten(1), of_pairs], 1)
 
-    found, pull, *_ = torch.func.vjp(listed, *scores)
-    gradients: tuple[Tensor, ...] = pull(programs.tangents(found, listed(*weights), lengths, program.handle))
-    return gradients
+    moved = programs.tangents(listed(*scores), listed(*weights), lengths, program.handle)
+    return pullbacks(listed, [moved], scores)[0]
 
 
 @cpu_loop(

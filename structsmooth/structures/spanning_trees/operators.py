@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.derivatives import gradients_of, slope
 from structsmooth.structures.max_marginals import max_marginals_loop
 from structsmooth.structures.operators import (
     cpu_loop,
     exp_oracle_backward,
-    gradients_of,
     save_inputs_and_statistics,
-    slope,
     without_statistics,
 )
 from structsmooth.structures.spanning_trees import elimination

@@ -8,7 +8,8 @@ state, so that a forest is a tree. Ties go to the lowest state.
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined
-from structsmooth.structures.chain.compiled import insert, inverse_cdf
+from structsmooth.compiled.k_best import largest_sums, merge
+from structsmooth.structures.chain.compiled import inverse_cdf
 
 
 @inlined
@@ -82,8 +83,7 @@ def max_product(unary, pairwise, parents, order, score, choice, labels):
 def top_k_scratch(nodes, states, k):
     """Scratch of :func:`top_k`."""
     origin, pick = np.empty((nodes, states, k), np.int64), np.empty((nodes, states, k), np.int64)
-    message, joined, frontier = np.empty(k), np.empty(k), np.empty(k, np.int64)
-    return np.empty((nodes + 1, states, k)), origin, pick, message, joined, frontier, np.empty(nodes + 1, np.int64)
+    return np.empty((nodes + 1, states, k)), origin, pick, np.empty(k), np.empty(nodes + 1, np.int64)
 
 
 @compiled
@@ -94,9 +94,8 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
     are, ``message`` lists the best of v and its branches for a state i of the parent, ``origin[v, i]`` the states and
     entries they come from. It is joined to the list of the parent; ``pick[v, i]`` are the pairs of entries added.
     """
-    score, origin, pick, message, joined, frontier, ranks = scratch
+    score, origin, pick, message, ranks = scratch
     nodes, states = unary.shape
-    last = k - 1
     score[:] = -np.inf
     score[nodes, 0, 0] = 0.0
     for v in order:
@@ -111,12 +110,8 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
                 message[slot] = -np.inf
             for j in range(states):
                 edge = pairwise[v, i, j] if p < nodes else 0.0
-                for slot in range(k):
-                    value = branch[j, slot] + edge
-                    if value <= message[last]:
-                        break
-                    insert(message, origins, value, j * k + slot, last)
-            join(score[p, i], message, pick[v, i], joined, frontier)
+                merge(message, origins, branch[j], edge, j * k, 1)
+            join(score[p, i], message, pick[v, i])
     for slot in range(k):
         values[slot] = score[nodes, 0, slot]
         if values[slot] > -np.inf:
@@ -124,12 +119,8 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
 
 
 @inlined
-def join(left, right, pick, joined, frontier):
-    """``left`` becomes the k largest sums of one entry of ``left`` and one of ``right``, both sorted downwards.
-
-    ``frontier[a]`` is the first entry of ``right`` not yet added to entry a of ``left``. Only entries up to the first
-    that has been added to nothing can give the next sum, so few of the k² pairs are looked at.
-    """
+def join(left, right, pick):
+    """``left`` becomes the k largest sums of one entry of ``left`` and one of ``right``, both sorted downwards."""
     k = left.shape[0]
     if left[1] == -np.inf:  # the first branch
         best = left[0]
@@ -137,21 +128,9 @@ def join(left, right, pick, joined, frontier):
             left[slot] = best + right[slot]
             pick[slot] = slot
         return
-    for a in range(k):
-        frontier[a] = 0
+    joined, pairs = largest_sums(left, right, 0.0, np.full(k, -np.inf))
     for slot in range(k):
-        best, row = -np.inf, 0
-        for a in range(k):
-            value = left[a] + right[frontier[a]]
-            if value > best:
-                best, row = value, a
-            if frontier[a] == 0:
-                break
-        joined[slot] = best
-        pick[slot] = row * k + frontier[row]
-        frontier[row] += 1
-    for slot in range(k):
-        left[slot] = joined[slot]
+        left[slot], pick[slot] = joined[slot], pairs[slot]
 
 
 @compiled

@@ -1,5 +1,6 @@
 """Linear modules on any structure: against the sparse chain, quadratic programs, and the dual they must have."""
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -45,6 +46,19 @@ def dense(sparse: SparseChainProblem, **settings: Any) -> LinearModuleProblem:
     return LinearModuleProblem(
         module, dense_examples(sparse), sparse.cost, collate=collate, bounds=sparse.bounds, **settings
     )
+
+
+def test_sequences_of_other_lengths_are_told_how_to_be_put_together() -> None:
+    x = [torch.randn(n, 3) for n in (2, 4)]
+    data = [(one, one.argmax(-1)) for one in x]
+    w = torch.randn(sum(p.numel() for p in LinearScore(3, 3).parameters()))
+    with pytest.raises(ValueError, match=r"different sizes.*: give collate=.*such as (lambda .*\)\)) for") as caught:
+        LinearModuleProblem(LinearScore(3, 3, torch.float32), data).loss(w)
+    line = re.findall(r"lambda .*\)\)", str(caught.value))[0]
+    padded = eval(line, {"torch": torch, "pad_sequence": nn.utils.rnn.pad_sequence})
+    problem = LinearModuleProblem(LinearScore(3, 3, torch.float32), data, collate=padded)
+    alone = [LinearModuleProblem(LinearScore(3, 3, torch.float32), [pair]) for pair in data]
+    assert problem.loss(w) == pytest.approx(sum(one.loss(w) for one in alone) / 2)
 
 
 def margins(problem: LinearModuleProblem, space: str) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:

@@ -38,6 +38,19 @@ def test_losses_by_enumeration(cost: Cost | None) -> None:
     assert problem.loss(w) == pytest.approx(sum(float(m.max()) for m in margins) / problem.n, abs=1e-12)
     entropy = sum(float(0.5 * (m / 0.5).logsumexp(0)) for m in margins) / problem.n
     assert problem.loss(w, Entropy(0.5)) == pytest.approx(entropy, abs=1e-12)
+    best = torch.stack([m.topk(2).values for m in margins])
+    first = (0.5 + (best[:, 0] - best[:, 1]) / 2).clamp(max=1.0)  # of L2(1.0, 2), the projection of two scores
+    shares = torch.stack([first, 1 - first], 1)
+    smoothed = (shares * best).sum(1) - (shares.square().sum(1) - 1) / 2
+    assert problem.loss(w, L2(1.0, 2)) == pytest.approx(float(smoothed.mean()), abs=1e-12)
+
+
+def test_statistics_of_many_states_reach_the_gradient() -> None:
+    """Of the best outputs, most of whose rows are zero, those that are not in the labels."""
+    problem = random_problem(states=130)
+    w = random_weights(problem)
+    compiled, default = problem.full_pass(w, Max()), Problem.full_pass(problem, w, Max())
+    assert_close(compiled.gradient, default.gradient, **EXACTLY)
 
 
 @every_smoother

@@ -37,6 +37,36 @@ def text_of(rows: str) -> io.StringIO:
     return io.StringIO(rows.replace(" ", "\t"))
 
 
+def test_relations_of_roots_are_those_that_training_data_have(parser):
+    """``root`` stands where the head is the root and nowhere else, whatever scores say."""
+    fitted, generator = parser.fitted, torch.Generator().manual_seed(0)
+    assert (fitted.of_root, "root" in fitted.of_words) == (["root"], False)
+    stored = replace(fitted, of_root=[], of_words=[])  # as version 0.3 did
+    for model in (fitted, stored) * 5:
+        weights = torch.randn(fitted.dim, generator=generator, dtype=torch.float64)
+        for ranked in model.predict(weights, parser.examples[:4], 3):
+            assert all(
+                (head == 0) == (name == "root")
+                for _, y in ranked
+                for head, name in zip(y.heads, y.relations, strict=True)
+            )
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_sentences_without_words_have_one_tree(parser, order, tmp_path):
+    model = (
+        trained(replace(PARSING, settings={"bits": 12, "order": order}, passes=2), tmp_path) if order == 2 else parser
+    )
+    sentences = model.fitted.examples([[], [("the", "DET"), ("dog", "NOUN")]])
+    ranked = model.fitted.predict(model.weights, sentences, 2)
+    assert ranked[0] == [(0.0, Tree((), ()))]
+    assert ranked[1] == model.fitted.predict(model.weights, sentences[1:], 2)[0]
+    assert list(model.fitted.probabilities_to_json(model.weights, sentences[:1], ranked[:1])) == [
+        [{"probabilities": []}]
+    ]
+    assert model.fitted.predict(model.weights, []) == []
+
+
 # Files.
 
 
@@ -127,7 +157,7 @@ def test_sentences_may_be_pairs(parser):
     stream = io.StringIO()
     parser.fitted.write([sentence], [[(0.0, tree)]], stream)
     assert read_trees(io.StringIO(stream.getvalue()))[0].tree == tree
-    for wrong in ("the dog", [], ["the", "dog"]):
+    for wrong in ("the dog", ["the", "dog"]):
         with pytest.raises(ValueError, match="a sentence must be a list of pairs of a word and its part of speech"):
             parser.fitted.examples([wrong])
 

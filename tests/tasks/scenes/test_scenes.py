@@ -272,8 +272,19 @@ def test_metrics_by_hand():
         results.measures(np.zeros((2, 2), np.int64))
 
 
-def test_colours_of_classes_differ():
-    assert len(np.unique(results.palette(21), axis=0)) == 21
+def test_colours_of_classes_differ_and_stand_in_the_legend(tmp_path):
+    colours = results.palette(21)
+    assert len(np.unique(colours, axis=0)) == 21
+    image, found = np.zeros((40, 30, 3), np.uint8), np.full((40, 30), 4, np.uint8)
+    found[:20] = 2
+    results.save_overlay(tmp_path / "drawn.png", Scene("a", image, None, ()), found, [str(i) for i in range(21)])
+    legend = cv2.imread(str(tmp_path / "drawn.png"))[:, 60:]
+    for line, label in enumerate((2, 4)):
+        coloured = np.argwhere((legend[:, :17] == colours[label]).all(-1))
+        assert coloured.min(0).tolist() == [4 + 16 * line, 4]
+        assert coloured.max(0).tolist() == [15 + 16 * line, 15]
+        assert len(coloured) == 12 * 12
+    assert (legend[:, 17:] < 128).any()  # names
 
 
 # The model.

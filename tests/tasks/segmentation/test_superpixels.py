@@ -39,7 +39,7 @@ def test_one_superpixel_has_no_borders() -> None:
 
 def test_histograms_by_hand() -> None:
     rows, columns, words = np.array([[0, 0, 1, 2], [0, 1, 1, 0], [1, 1, 0, 2]])
-    counts = Superpixels.from_labels(LABELS).histograms(rows, columns, words, 3)
+    counts = Superpixels.from_labels(LABELS).histograms(LABELS[rows, columns], words, 3)
     assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]
 
 

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import signals
 import torch
@@ -200,11 +199,11 @@ class TestMeasures:
         found = [Segment(11, 22, "a"), Segment(33, 37, "b"), Segment(70, 75, "b"), Segment(85, 90, "a")]
         measures = Measures.of([series], [found], tolerance=2)
         a, b = measures.boundaries["a"], measures.boundaries["b"]
-        assert (a.gold, a.found, a.right) == (4, 2, 2)  # what was found where nothing is marked does not count
-        assert (b.gold, b.found, b.right) == (2, 4, 0)
+        assert (a.gold, a.predicted, a.correct) == (4, 2, 2)  # what was found where nothing is marked does not count
+        assert (b.gold, b.predicted, b.correct) == (2, 4, 0)
         a, b = measures.segments["a"], measures.segments["b"]
-        assert (a.gold, a.found, a.right) == (2, 1, 1)
-        assert (b.gold, b.found, b.right) == (1, 2, 0)  # 4 of 10 samples are not more than half
+        assert (a.gold, a.predicted, a.correct) == (2, 1, 1)
+        assert (b.gold, b.predicted, b.correct) == (1, 2, 0)  # 4 of 10 samples are not more than half
         assert measures.metrics()["accuracy"] == pytest.approx((80 - 3 - 6 - 10 - 5) / 80)
         assert wrong_boundaries(series, found, 2) == 2 + 6
         assert wrong_boundaries(series, series.segments, 0) == 0
@@ -212,7 +211,7 @@ class TestMeasures:
     def test_each_boundary_counts_once(self):
         series = blank(30, (10, 20, "a"))
         measures = Measures.of([series], [[Segment(9, 10, "a"), Segment(11, 20, "a")]], tolerance=3)
-        assert (measures.boundaries["a"].right, measures.boundaries["a"].found) == (2, 4)
+        assert (measures.boundaries["a"].correct, measures.boundaries["a"].predicted) == (2, 4)
 
     def test_as_many_as_possible_are_matched(self):
         rng = np.random.default_rng(0)
@@ -222,12 +221,12 @@ class TestMeasures:
             measures = Measures.of([series], [[Segment(t, t + 1, "a") for t in own]], tolerance=1)
             orders = itertools.permutations(own)
             most = max(sum(abs(a - b) <= 1 for a, b in zip(true, order, strict=True)) for order in orders)
-            assert measures.boundaries["a"].right == 2 * most
+            assert measures.boundaries["a"].correct == 2 * most
 
     def test_the_tolerance_is_in_units_of_time(self):
         series = Series("s", np.zeros((100, 1), dtype=np.float32), 50.0, (Segment(10, 20, "a"),))
         found = [[Segment(15, 20, "a")]]
-        right = [Measures.of([series], found, tolerance).boundaries["a"].right for tolerance in (0.099, 0.1)]
+        right = [Measures.of([series], found, tolerance).boundaries["a"].correct for tolerance in (0.099, 0.1)]
         assert right == [1, 2]
 
 
@@ -378,25 +377,3 @@ def test_long_signals_are_drawn_by_their_extremes():
     assert max(points) == pytest.approx(104)
     assert "without a 1200 to 1300" in text
     assert text.count("<rect") == 1 + 2 + 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("model", ["chain", "semi-markov"])
-def test_exported_programs_find_the_same_segments(tmp_path, model):
-    fitted = Segments(model=model, step=5).fit(signals.series())
-    weights = torch.randn(fitted.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / 3
-    exported = fitted.exported(weights)
-    exported.save(tmp_path / "segments.onnx", "onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "segments.onnx")
-    margin = exported.inputs[0].shape[1] - 4
-    for batch, length in itertools.product((1, 3), (1, 2, 9)):
-        x = (
-            torch.randn(batch, length + margin, fitted.channels),
-            torch.arange(batch) % length + 1,
-            torch.arange(batch) > 0,
-        )
-        pairs = zip(session.get_inputs(), x, strict=True)
-        value, y = session.run(None, {given.name: tensor.numpy() for given, tensor in pairs})
-        expected = exported.module(*x)
-        torch.testing.assert_close(torch.from_numpy(value), expected[0], rtol=1e-4, atol=1e-4)
-        assert torch.equal(torch.from_numpy(y), expected[1])

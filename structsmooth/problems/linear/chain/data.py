@@ -132,16 +132,19 @@ class ChainData:
             transition, ends = transition + mask.transition, ends + torch.stack(mask[1:])
         return linear_chain(sequences, rows, transition, ends)
 
-    def forbidden_labels(self) -> int | None:
-        """The first sequence whose labels the mask forbids, if there is one."""
+    def forbidden_labels(self) -> tuple[int, str] | None:
+        """The first sequence whose labels the mask forbids, if there is one, and the reason."""
         if self.mask is None:
             return None
         offsets, sequence = self.sequences.offsets, torch.repeat_interleave(self.sequences.lengths)
         scores = self.mask.transition[self.labels.roll(1), self.labels]
         scores[offsets[:-1]] = self.mask.start[self.labels[offsets[:-1]]]
         scores[offsets[1:] - 1] += self.mask.stop[self.labels[offsets[1:] - 1]]
-        found = sequence[scores == -torch.inf]
-        return int(found[0]) if len(found) else None
+        found = (scores == -torch.inf).nonzero()
+        if not len(found):
+            return None
+        token, i = int(found[0]), int(sequence[found[0]])
+        return i, f", because label {int(self.labels[token])} is not allowed at its position {token - int(offsets[i])}"
 
     def add_adjoint(self, m: Parts, block: int, scale: float, w: Tensor) -> None:
         """w += scale · B_iᵀm in place, for statistics [T, S] and summed edges [S, S]."""

@@ -89,7 +89,7 @@ class ChainProblem(LinearProblem):
         )
         wrong = self.data.forbidden_labels()
         if wrong is not None:
-            raise ForbiddenLabelsError(wrong, "the problem")
+            raise ForbiddenLabelsError(wrong[0], "the problem", wrong[1])
 
     def _mistakes(self) -> Tensor:
         """What a wrong label of each token costs: [tokens]."""

@@ -10,6 +10,7 @@ from structsmooth.structures.chain import reference
 from structsmooth.structures.chain.fused.messages import backward, follow, forward
 from structsmooth.structures.chain.fused.outputs import plain_parts, run_parts, run_score
 from structsmooth.structures.chain.fused.tiles import sizes_of, strides, tiles_of
+from structsmooth.structures.derivatives import gradients_of
 from structsmooth.structures.distribution import excess
 from structsmooth.structures.operators import operator, save_inputs, save_inputs_and_statistics
 
@@ -141,7 +142,7 @@ def _tangents_backward(ctx: Any, grad_node: Tensor, grad_pairs: Tensor) -> tuple
         return total
 
     arguments = unary, transition, weights, node, pairs
-    unary, transition, weights, node, pairs = torch.func.grad(turned, (0, 1, 2, 3, 4))(*arguments)
+    unary, transition, weights, node, pairs = gradients_of(turned, arguments)
     return unary, transition, None, None, None, weights, node, pairs
 
 
@@ -154,8 +155,8 @@ def _plain_tangents(unary: Tensor, transition: Tensor, *others: Any) -> tuple[Te
         total: Tensor = (marginals * weight * node).sum() + (joint * weight.unsqueeze(-1) * pairs).sum()
         return total
 
-    moved: tuple[Tensor, Tensor] = torch.func.grad(expected, (0, 1))(unary, transition.expand(len(unary), -1, -1, -1))
-    return moved
+    moved = gradients_of(expected, (unary, transition.expand(len(unary), -1, -1, -1)))
+    return moved[0], moved[1]
 
 
 @operator("chain_fused_tangents", _like_smooth, _tangents_backward)

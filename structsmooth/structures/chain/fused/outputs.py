@@ -16,6 +16,7 @@ from structsmooth.structures.chain.operators import (
     save_shapes,
     scores_backward,
 )
+from structsmooth.structures.derivatives import pullbacks
 from structsmooth.structures.operators import (
     like_scores,
     like_top_k,
@@ -97,9 +98,8 @@ def plain_parts(
 ) -> tuple[Tensor, Tensor]:
     """The gradient of the weighted scores, which are linear."""
     zeros = (weights.new_zeros(len(y), y.shape[2], states), weights.new_zeros(transition_shape))
-    pull = torch.func.vjp(lambda unary, transition: reference.scores(unary, transition, lengths, y), *zeros)[1]
-    parts: tuple[Tensor, Tensor] = pull(weights)
-    return parts
+    node, edge = pullbacks(lambda unary, pairs: reference.scores(unary, pairs, lengths, y), [weights], zeros)[0]
+    return node, edge
 
 
 @operator("chain_fused_weighted_parts", _like_parts, parts_backward("chain_fused_scores"))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.gpu import or_plain, power_of_two, run
+from structsmooth.structures.derivatives import pullbacks
 from structsmooth.structures.operators import operator, smoothed_gradient, smoothed_maximum
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.sums import log_sums
@@ -63,8 +64,7 @@ def _uses_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
 def _plain_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     """The gradient of the weighted scores, which are linear."""
     zeros = weights.new_zeros(len(used), count)
-    uses: Tensor = torch.func.vjp(lambda scores: reference.scores_of_outputs(scores, used), zeros)[1](weights)[0]
-    return uses
+    return pullbacks(lambda scores: reference.scores_of_outputs(scores, used), [weights], [zeros])[0][0]
 
 
 @operator("program_fused_uses", _like_uses, _uses_backward, _save_used)

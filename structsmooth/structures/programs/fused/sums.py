@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled.gpu import or_plain, run
+from structsmooth.structures.derivatives import gradients_of
 from structsmooth.structures.operators import like_scores, max_marginals_backward, operator, save_inputs_and_statistics
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import TILE, rooted
@@ -97,7 +98,7 @@ def _tangents_backward(ctx: Any, grad: Tensor, grad_moved: Tensor) -> tuple[Tens
         turned, moved = _plain_tangents(scores, root_index, scores, weights, directions, *ctx.constants)
         return (turned * grad).sum() + (moved * grad_moved).sum()
 
-    scores, weights, directions = torch.func.grad(total, (0, 1, 2))(scores, weights, directions)
+    scores, weights, directions = gradients_of(total, (scores, weights, directions))
     return scores, None, None, weights, directions
 
 
@@ -107,7 +108,7 @@ def _plain_tangents(
     def moves(scores: Tensor) -> Tensor:
         return (reference.probabilities(scores, root_index, handle) * directions).sum(1)
 
-    turned: Tensor = torch.func.grad(lambda s: (moves(s) * weights).sum())(scores)
+    (turned,) = gradients_of(lambda s: (moves(s) * weights).sum(), (scores,))
     return turned, moves(scores)
 
 
