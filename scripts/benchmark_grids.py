@@ -13,6 +13,7 @@ from functools import partial
 from statistics import median
 
 import torch
+from torch import Tensor
 from torch.nn.functional import ctc_loss
 
 from scripts.harness import command, in_turns, option, sizes
@@ -33,42 +34,38 @@ def main(options: Namespace) -> Iterator[list[object]]:
     for batch, frames, labels in options.ctc:
         logits = torch.randn(batch, frames, _CLASSES, requires_grad=True)
         targets = torch.randint(1, _CLASSES, (batch, labels))
-        lengths, symbols = torch.full((batch,), frames), torch.full((batch,), labels)
+        lengths = torch.full((batch,), frames), torch.full((batch,), labels)
         cells = batch * frames * (2 * labels + 1)
-
-        def ours(logits: torch.Tensor = logits, targets: torch.Tensor = targets) -> torch.Tensor:
-            return -Alignment.ctc(logits.log_softmax(2), targets).logsumexp().sum()
-
-        def theirs(
-            logits: torch.Tensor = logits,
-            targets: torch.Tensor = targets,
-            lengths: torch.Tensor = lengths,
-            symbols: torch.Tensor = symbols,
-        ) -> torch.Tensor:
-            return ctc_loss(logits.log_softmax(2).transpose(0, 1), targets, lengths, symbols, reduction="sum")
-
-        def gradient(loss: Callable[[], torch.Tensor]) -> None:
-            loss().backward()
-
+        loss = partial(_loss, logits, targets), partial(_loss_of_torch, logits, targets, *lengths)
         name = f"CTC {batch}x{frames}x{labels}"
-        yield _row(f"{name}, loss", cells, options, ours, theirs)
-        yield _row(f"{name}, gradient", cells, options, partial(gradient, ours), partial(gradient, theirs))
-        log_probs = logits.detach().log_softmax(2)
-        yield _row(f"{name}, path", cells, options, partial(_path, log_probs, targets))
+        yield _row(f"{name}, loss", cells, options, *loss)
+        yield _row(f"{name}, gradient", cells, options, *(partial(_gradient, call) for call in loss))
+        yield _row(f"{name}, path", cells, options, partial(_path_of_labels, logits.detach().log_softmax(2), targets))
     for batch, size in options.alignments:
         scores = torch.randn(batch, size, size, requires_grad=True)
-        cells = batch * size * size
-        name = f"alignment {batch}x{size}x{size}"
-        yield _row(f"{name}, gradient", cells, options, partial(_gradient, scores))
+        cells, name = batch * size * size, f"alignment {batch}x{size}x{size}"
+        yield _row(f"{name}, gradient", cells, options, partial(_gradient, partial(_log_sum, scores)))
         yield _row(f"{name}, path", cells, options, Alignment(scores.detach()).path)
 
 
-def _path(log_probs: torch.Tensor, targets: torch.Tensor) -> object:
+def _loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return -Alignment.ctc(logits.log_softmax(2), targets).logsumexp().sum()
+
+
+def _loss_of_torch(logits: Tensor, targets: Tensor, frames: Tensor, labels: Tensor) -> Tensor:
+    return ctc_loss(logits.log_softmax(2).transpose(0, 1), targets, frames, labels, reduction="sum")
+
+
+def _path_of_labels(log_probs: Tensor, targets: Tensor) -> object:
     return Alignment.ctc(log_probs, targets).path()
 
 
-def _gradient(scores: torch.Tensor) -> None:
-    Alignment(scores).logsumexp().sum().backward()
+def _log_sum(scores: Tensor) -> Tensor:
+    return Alignment(scores).logsumexp().sum()
+
+
+def _gradient(value: Callable[[], Tensor]) -> None:
+    torch.autograd.backward(value())
 
 
 def _row(name: str, cells: int, options: Namespace, *calls: Callable[[], object]) -> list[object]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, library
 
+from structsmooth.compiled.arguments import arrays, for_loop, in_either_precision
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.checks import exports_plain_torch
 from structsmooth.structures.derivatives import ReadOnce, gradients_of, max_marginals_gradient, slope
@@ -144,11 +145,11 @@ def cpu_loop(
             filled = (found,) if isinstance(found, Tensor) else found
             given = filled
             if narrow is not None:
-                filled = (*filled[:narrow], *map(_for_loop, filled[narrow:]))
+                filled = (*filled[:narrow], *map(for_loop, filled[narrow:]))
                 given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
-            arrays = [x.numpy() if isinstance(x, Tensor) else _arrays(x) for x in (*inputs(*arguments), *given)]
+            read = [x.numpy() if isinstance(x, Tensor) else arrays(x) for x in (*inputs(*arguments), *given)]
             run = _resolved(loop) if isinstance(loop, str) else loop
-            over_batch(lambda *bounds: run(*arrays, *bounds), len(scores), operations(*arguments))
+            over_batch(lambda *bounds: run(*read, *bounds), len(scores), operations(*arguments))
             found = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
             if isinstance(found, Tensor):
                 return _returned(found, scores)
@@ -171,34 +172,13 @@ def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
     return tuple([value for value in values if isinstance(value, Tensor)])
 
 
-def in_either_precision(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores in float32 and in float64, of which one has no entries: so a loop is compiled once for both."""
-    if scores.dtype == torch.float64:
-        return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float32), scores
-    return scores, scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float64)
-
-
-def _arrays(value: Any) -> Any:
-    """A tuple with arrays of numpy in place of tensors; and anything else as it is."""
-    if not isinstance(value, tuple):
-        return value
-    return tuple([x.numpy() if isinstance(x, Tensor) else x for x in value])
-
-
 def _for_loops(*arguments: Any, narrow: bool = False) -> list[Any]:
-    """Arguments with their tensors on the CPU, contiguous, as :func:`_for_loop` makes them."""
+    """Arguments with their tensors on the CPU, contiguous, as :func:`for_loop` makes them."""
     moved: Sequence[Any] = arguments
     if not is_on_cpu(arguments[0]):
         tensors = iter(on_cpu(*_tensors(arguments)))
         moved = [next(tensors) if isinstance(argument, Tensor) else argument for argument in arguments]
-    return [_for_loop(argument, narrow) if isinstance(argument, Tensor) else argument for argument in moved]
-
-
-def _for_loop(tensor: Tensor, narrow: bool = False) -> Tensor:
-    """A contiguous tensor, in float64 if it is of floating point; or float32 if it may be narrow and is not wider."""
-    if narrow and tensor.dtype.is_floating_point and tensor.dtype != torch.float64:
-        return tensor.float().detach().contiguous()
-    return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().contiguous()
+    return [for_loop(argument, narrow) if isinstance(argument, Tensor) else argument for argument in moved]
 
 
 def _returned(result: Tensor, scores: Tensor) -> Tensor:

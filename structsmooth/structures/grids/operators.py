@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, library
 
+from structsmooth.compiled.arguments import in_either_precision
 from structsmooth.structures.grids.paths import Grid, grid_paths
-from structsmooth.structures.operators import cpu_loop, in_either_precision, like_scores, save_inputs, tangents_backward
+from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs, tangents_backward
 from structsmooth.structures.programs import reference
 
 
