@@ -1,4 +1,4 @@
-"""A pretrained encoder under a chain of tags: words, frozen features, both, and fine-tuning with and without a solved head.
+"""A pretrained encoder under a chain: words, frozen features, both, and fine-tuning with and without a solved head.
 
 Every method trains on the first sentences of the training file. Words, frozen features and both are one linear problem
 each, solved by the task's default. Fine-tuning ends with the network as it was trained (tuned) and, from the same run,
@@ -64,16 +64,14 @@ def tuned_answers(
     """A tuned encoder as it was trained, and with words in a head that is solved."""
     fitted: Any = task.fit(train)
     encoder = PretrainedEncoder.own(options.encoder)
-    tagged, held_out = (
-        Tagged.of(encoder, data, fitted.states(data), options.context) for data in (train, test)
-    )
+    tagged, held_out = (Tagged.of(encoder, data, fitted.states(data), options.context) for data in (train, test))
     found: list[float] = []
 
     def measure(network: Network) -> tuple[float, dict[str, float]]:
         """The last epoch counts, whatever its score."""
         if len(found) + 1 == options.epochs:
             paused = time.process_time()
-            found.append(100 * fitted.measure(test, network.predicted(fitted._tagger.tags, held_out))[0]["f1"])
+            found.append(100 * fitted.measure(test, network.predicted(fitted.tagger.tags, held_out))[0]["f1"])
             pauses.append(time.process_time() - paused)
         else:
             found.append(0.0)
@@ -82,7 +80,7 @@ def tuned_answers(
     pauses: list[float] = []
     settings = Tuning(None, options.epochs, options.batch, options.step, "fp32", seed)
     started = time.process_time()
-    tune(encoder, fitted._tagger.tags, tagged, settings, folder / "tuning.safetensors", measure=measure)
+    tune(encoder, fitted.tagger.tags, tagged, settings, folder / "tuning.safetensors", measure=measure)
     seconds = time.process_time() - started - sum(pauses)
     yield "tuned", Answer(found[-1], 0.0, seconds)
     encoder.save(folder / str(seed))

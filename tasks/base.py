@@ -26,9 +26,6 @@ T = TypeVar("T")
 Split = Literal["train", "dev", "test", "predict"]
 """What a file is read for. Only examples to predict may lack labels."""
 
-# Labels that a warning names.
-_NAMED = 8
-
 
 @dataclass(frozen=True)
 class Task(ABC):
@@ -340,20 +337,6 @@ class FittedTask(ABC):
         types, entries = get_type_hints(cls, include_extras=True), [f for f in fields(cls) if f.name != "task"]
         check_entries("trained", learned, [f.name for f in entries], [f.name for f in entries if is_needed(f)])
         return cls(task, **{name: from_plain(types[name], value, name) for name, value in learned.items()})
-
-
-def unseen_warning(task: FittedTask, examples: Sequence[Any]) -> str:
-    """What to say of labels of examples that training examples did not have; nothing if there are none."""
-    unseen = task.unseen_labels(examples)
-    if not unseen:
-        return ""
-    frequent = sorted(unseen, key=lambda name: (-unseen[name], name))
-    named = ", ".join(f"{name} ({unseen[name]:,})" for name in frequent[:_NAMED])
-    more = f" and {len(unseen) - _NAMED:,} others" if len(unseen) > _NAMED else ""
-    return (
-        f"{sum(unseen.values()):,} labels do not occur in the training data, so that the model cannot predict them: "
-        f"{named}{more}"
-    )
 
 
 def process_share(n: int) -> range:

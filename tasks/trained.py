@@ -17,10 +17,11 @@ from structsmooth.settings import Interval, PositiveInt
 from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
-from structsmooth.tasks.base import Predictions, Split, unseen_warning
+from structsmooth.tasks.base import Predictions, Split
 from structsmooth.tasks.probabilities import ProbabilisticTask
 
 _NOT_SHOWN = {"structsmooth", "trained"}
+_NAMED = 8  # labels that a warning names
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,20 @@ def _no_task(given: object) -> str:
     elif isinstance(given, type) and issubclass(given, Task):
         remedy = f"{given.__name__}()"
     return f"task must be a Task, an object with its options, {remedy}; got {given!r}"
+
+
+def unseen_warning(task: FittedTask, examples: Sequence[Any]) -> str:
+    """What to say of labels of examples that training examples did not have; nothing if there are none."""
+    unseen = task.unseen_labels(examples)
+    if not unseen:
+        return ""
+    frequent = sorted(unseen, key=lambda name: (-unseen[name], name))
+    named = ", ".join(f"{name} ({unseen[name]:,})" for name in frequent[:_NAMED])
+    more = f" and {len(unseen) - _NAMED:,} others" if len(unseen) > _NAMED else ""
+    return (
+        f"{sum(unseen.values()):,} labels do not occur in the training data, so that the model cannot predict them: "
+        f"{named}{more}"
+    )
 
 
 def _name(task: type[Task]) -> str:

@@ -14,7 +14,8 @@ from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
-from structsmooth.tasks.base import Split, unseen_warning
+from structsmooth.tasks.base import Split
+from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
 
 SPLITS = ("train", "dev", "test")
@@ -91,7 +92,9 @@ class HeldOut:
 
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
-        self._shard = [examples[i] for i in processes.share(len(examples))]
+        shard = processes.share(len(examples))
+        # A corpus knows the documents of its sentences, which encoders read as their context.
+        self._shard = examples.part(shard) if isinstance(examples, Corpus) else [examples[i] for i in shard]
 
     @classmethod
     def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":

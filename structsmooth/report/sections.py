@@ -10,9 +10,9 @@ from structsmooth.history import History
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, element
 from structsmooth.report.choice import most_uncertain, most_wrong
 from structsmooth.report.figures import AXES, curves, heat_map, reliability
-from structsmooth.tasks.base import Predictions, unseen_warning
+from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.probabilities import ProbabilisticTask
-from structsmooth.tasks.trained import TrainedModel
+from structsmooth.tasks.trained import TrainedModel, unseen_warning
 
 # Outputs of each example that is shown.
 _ALTERNATIVES = 5

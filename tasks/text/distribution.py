@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from structsmooth.encoders import WordsAndFrozen
@@ -45,7 +46,7 @@ class TaggingDistribution(ProbabilisticTask):
         scheme = self.task.scheme
         if scheme is None or not self.tags or len({*self.tags}) < len(self.tags):
             raise ValueError("a tagger needs tags, each once, and their scheme")
-        _ = self._tagger.tags.mask  # which refuses tags of another scheme
+        _ = self.tagger.tags.mask  # which refuses tags of another scheme
 
     @property
     def dim(self) -> int:
@@ -71,11 +72,11 @@ class TaggingDistribution(ProbabilisticTask):
 
         Sentences of texts with spans that no words begin and end with are left out.
         """
-        whole = (s for s in examples if not isinstance(s, TextSentence) or s.is_exact)
-        tagged = [(sentence, self._in_scheme(sentence)) for sentence in whole]
-        known = [(sentence, tags) for sentence, tags in tagged if {*tags} <= {*self.tags}]
-        sequences = self.attributes.encode([sentence for sentence, _ in known], self._templates)
-        return self._tagger.labelled_chains(sequences, weights, self._tagger.tags.states([tags for _, tags in known]))
+        whole = ((i, s) for i, s in enumerate(examples) if not isinstance(s, TextSentence) or s.is_exact)
+        tagged = ((i, self._in_scheme(sentence)) for i, sentence in whole)
+        known = {i: tags for i, tags in tagged if {*tags} <= {*self.tags}}
+        sequences = self._sequences(examples).select(torch.tensor([*known], dtype=torch.int64))
+        return self.tagger.labelled_chains(sequences, weights, self.tagger.tags.states([*known.values()]))
 
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]
@@ -85,7 +86,7 @@ class TaggingDistribution(ProbabilisticTask):
             found = self._spans(weights, examples, outputs)
             return [[[entity.probability for entity in spans] for spans in alternatives] for alternatives in found]
         sequences, states = self._sequences(examples), {tag: state for state, tag in enumerate(self.tags)}
-        marginals = self._tagger.marginals(sequences, self.tempered(weights), self._allowed(examples))
+        marginals = self.tagger.marginals(sequences, self.tempered(weights), self._allowed(examples))
         return [
             [nodes[range(len(tags)), [states[tag] for tag in tags]].tolist() for tags in alternatives]
             for nodes, alternatives in zip(marginals, outputs, strict=True)
@@ -115,7 +116,7 @@ class TaggingDistribution(ProbabilisticTask):
         """The ``log_prob`` of each tagging, and its parts with their probabilities."""
         sequences, scale = self._sequences(examples), self.temperature or 1.0
         scores = [[score / scale for score, _ in ranked] for ranked in predictions]
-        log_probs = self._tagger.log_probs(sequences, self.tempered(weights), scores, self._allowed(examples))
+        log_probs = self.tagger.log_probs(sequences, self.tempered(weights), scores, self._allowed(examples))
         parts = super().probabilities_to_json(weights, examples, predictions)
         for of_sentence, rows in zip(log_probs, parts, strict=True):
             yield [{"log_prob": value} | row for value, row in zip(of_sentence, rows, strict=True)]
@@ -137,7 +138,7 @@ class TaggingDistribution(ProbabilisticTask):
         return [
             found
             for part in parts
-            for found in self._tagger.spans(
+            for found in self.tagger.spans(
                 self._sequences(part), self.tempered(weights), list(islice(rest, len(part))), self._allowed(part)
             )
         ]
@@ -166,7 +167,8 @@ class TaggingDistribution(ProbabilisticTask):
         return scheme
 
     @cached_property
-    def _tagger(self) -> Tagger:
+    def tagger(self) -> Tagger:
+        """The chain over tags."""
         scheme = self._scheme
         return Tagger(Tags(self.tags, scheme, scheme is not None), self.attributes.size, self.task.transition_scale)
 
@@ -187,4 +189,4 @@ class TaggingDistribution(ProbabilisticTask):
         if isinstance(examples, Corpus) and examples.allowed is None:
             return None
         sets = [sentence.allowed for sentence in examples]
-        return self._tagger.tags.masks(sets, list(map(len, examples))) if any(sets) else None
+        return self.tagger.tags.masks(sets, list(map(len, examples))) if any(sets) else None

@@ -123,7 +123,7 @@ class Encoded(Task):
         resume: bool,
     ) -> History:
         fitted: Any = replace(self, encoder=None, layers=None, context=0, tune=None, embed_encoder=False).fit(train)
-        tags = fitted._tagger.tags
+        tags = fitted.tagger.tags
 
         def tagged(sentences: Sequence[Sentence]) -> Tagged:
             return Tagged.of(encoder, Corpus.of(sentences), fitted.states(sentences), self.context)

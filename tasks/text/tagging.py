@@ -115,7 +115,7 @@ class FittedTagging(TaggingDistribution):
         labels = self.states(corpus)
         sequences = self.attributes.encode(corpus, self._templates, self.task.attributes_cache)
         constrained = self.task.train_constrained
-        return self._tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
+        return self.tagger.problem(sequences, labels, cost=self.task.cost, constrained=constrained)
 
     def states(self, examples: Sequence[Sentence]) -> Tensor:
         """The states of all words of tagged sentences, int64 [words]; -1 where they are unknown."""
@@ -133,7 +133,7 @@ class FittedTagging(TaggingDistribution):
         found = [
             ranked
             for part in parts
-            for ranked in self._tagger.best(self._sequences(part), weights, k, self._allowed(part))
+            for ranked in self.tagger.best(self._sequences(part), weights, k, self._allowed(part))
         ]
         if [] in found:
             raise ValueError(f"sentence {found.index([]) + 1} has no tagging that is well-formed and allowed")
@@ -208,7 +208,7 @@ class FittedTagging(TaggingDistribution):
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
-        how = self._tagger, self.attributes, self._templates, self.inputs.clitics
+        how = self.tagger, self.attributes, self._templates, self.inputs.clitics
         write_tagger(folder, *how, weights, self.temperature)
 
     def show_example(

@@ -39,7 +39,7 @@ def test_tags_are_those_of_the_library(tmp_path: Path, settings: dict[str, objec
     fitted = replace(model.task, temperature=settings.get("bits") and 0.7)
     fitted.write_standalone(model.weights, tmp_path / "heated")
     tagger, examples = standalone.Tagger(tmp_path / "heated"), fitted.examples(tokens)
-    expected = fitted._tagger.marginals(fitted._sequences(examples), fitted.tempered(model.weights))
+    expected = fitted.tagger.marginals(fitted._sequences(examples), fitted.tempered(model.weights))
     for own, marginals in zip(tokens, expected, strict=True):
         np.testing.assert_allclose(tagger.probabilities(own), marginals, atol=1e-12)
 
