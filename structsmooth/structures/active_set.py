@@ -46,10 +46,11 @@ class ActiveSets:
         """Σ_j u_j v_j of some examples: [b, D]."""
         return weighted_sum(self.weights[rows], self.index[rows], self.values[rows], len(self.metric))
 
-    def vertices(self, rows: Tensor, slot: int) -> Tensor:
-        """The vertices [b, D] of some examples in a slot."""
-        one = self.values.new_ones(len(rows), 1)
-        return weighted_sum(one, self.index[rows, slot, None], self.values[rows, slot, None], len(self.metric))
+    def inverse(self) -> Tensor:
+        """The derivative of the optimum on the affine hull of the active sets by z: symmetric matrices [B, A, A]."""
+        both = self.active.unsqueeze(2) & self.active.unsqueeze(1)
+        inverse = torch.linalg.inv(_bordered(self.products, self.active))[:, :-1, :-1]
+        return torch.where(both, inverse, 0.0)
 
     def has(self, rows: Tensor, vertices: Tensor) -> Tensor:
         """Whether vertices [b, D] of some examples are active already: bool [b]."""
@@ -153,13 +154,16 @@ def affine_optimum(products: Tensor, active: Tensor, linear: Tensor) -> tuple[Te
     [B, A, A] it is the solution of the optimality conditions. Also returned is the multiplier τ [B] of the sum:
     z − G u = τ at active entries.
     """
+    right = torch.cat([torch.where(active, linear, 0.0), active.any(1, keepdim=True).to(linear.dtype)], 1)
+    solution = torch.linalg.solve(_bordered(products, active), right)
+    return solution[:, :-1], solution[:, -1]
+
+
+def _bordered(products: Tensor, active: Tensor) -> Tensor:
+    """The matrices [B, A + 1, A + 1] of these optimality conditions, regular also where nothing is active."""
     both = active.unsqueeze(2) & active.unsqueeze(1)
     matrix = torch.where(both, products, 0.0) + torch.diag_embed((~active).to(products.dtype))
-    border = active.to(products.dtype)
     matrix = pad(matrix, (0, 1, 0, 1))
-    matrix[:, :-1, -1] = matrix[:, -1, :-1] = border
-    exists = active.any(1)
-    matrix[:, -1, -1] = (~exists).to(products.dtype)
-    right = torch.cat([torch.where(active, linear, 0.0), exists.to(linear.dtype).unsqueeze(1)], 1)
-    solution = torch.linalg.solve(matrix, right)
-    return solution[:, :-1], solution[:, -1]
+    matrix[:, :-1, -1] = matrix[:, -1, :-1] = active.to(products.dtype)
+    matrix[:, -1, -1] = (~active.any(1)).to(products.dtype)
+    return matrix

@@ -10,7 +10,7 @@ from structsmooth.settings import check_choice, check_number
 from structsmooth.structures.active_set import ActiveSets, affine_optimum, inner_products, nonzeros, weighted_sum
 from structsmooth.structures.checks import MU, refuse_transforms, require_count
 from structsmooth.structures.derivatives import apart_from_hooks
-from structsmooth.structures.optimal_face import FaceDirections
+from structsmooth.structures.optimal_face import Best, FaceDirections
 
 RegularizedParts = Literal["all", "first"]
 _ROUNDING = 64 * torch.finfo(torch.float64).eps
@@ -58,9 +58,9 @@ def sparse_map(
 
     The first derivative of the value is the statistics m. The derivative of m is, divided by μ, the projection onto the
     directions of the face of all outputs that are best for θ − μ m, more of which may be needed than have a weight.
-    The backward pass finds them by further calls of the oracle: two for each direction that the active set lacks, which
-    are many where most outputs tie, as for scores of zero. Where m lies on the boundary of that face, it has no
-    derivative; this one is then the limit of those at nearby scores for which m lies inside.
+    The backward pass finds them by further calls of the oracle: two where the active set lacks none, and else some for
+    each direction that it lacks, in few batches. Where m lies on the boundary of that face, it has no derivative; this
+    one is then the limit of those at nearby scores for which m lies inside.
 
     Args:
         structure: with scores and a max oracle. Where that oracle is a relaxation (``LocalPolytope``), so is this.
@@ -217,21 +217,18 @@ class _Search:
 
     def _face(self) -> FaceDirections:
         """The directions of the faces of outputs that are best for θ/μ − m."""
-        face = FaceDirections(len(self.scores), self.sets.metric)
-        mean = self.sets.mean(torch.ones_like(self.feasible).nonzero().squeeze(1))
+        face, rows = FaceDirections(self.sets), self.feasible.nonzero().squeeze(1)
+        mean = self.sets.mean(torch.arange(len(self.scores), device=rows.device))
         slopes = self.scores - mean * self.sets.metric
-        for slot, active in enumerate(self.sets.active.T):
-            rows = active.nonzero().squeeze(1)
-            face.add(rows, self.sets.vertices(rows, slot) - mean[rows])
+        unit = _TIE + _gaps(slopes, mean, mean)[1]
 
-        def best(rows: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-            own, point = slopes[rows], mean[rows]
-            unit = _TIE + _gaps(own, point, point)[1]
-            _, vertices = self._statistics(rows, point * self.sets.metric - unit.unsqueeze(1) * step)
-            gap, rounding = _gaps(own, vertices, point)
-            return vertices - point, -gap <= _TIE + rounding
+        def best(rows: Tensor, step: Tensor) -> Best:
+            point = mean[rows]
+            _, vertices = self._statistics(rows, point * self.sets.metric - step)
+            gain, rounding = _gaps(slopes[rows], vertices, point)
+            return Best(vertices - point, gain, -gain <= _TIE + rounding)
 
-        left = face.complete(self.feasible.nonzero().squeeze(1), best, self.max_calls)
+        left = face.complete(rows, unit, best, self.max_calls)
         if len(left):
             warnings.warn(
                 f"the derivative of SparseMAP leaves out directions of example {int(left[0])}, where more outputs tie "

@@ -176,6 +176,27 @@ def test_the_derivative_of_statistics_is_a_projection() -> None:
     assert round(float(matrix.trace())) == active - 1
 
 
+def test_the_derivative_is_the_projection_onto_the_face_of_best_outputs() -> None:
+    """For scores where all outputs tie, some, or those of positive weight; a limit on its directions is told."""
+    unary, transition, _ = random_chains(3, 6, 3, "[B, T-1, S, S]", seed=1)
+    leaves = [torch.stack([own[0] * 0.0, own[1].round(), own[2]]).requires_grad_() for own in (unary, transition)]
+    outputs = [torch.cartesian_prod(*[torch.arange(3)] * 6)] * 3
+    chain, mu = LinearChain(*leaves), 2.0
+    solution = sparse_map(chain, mu)
+    weights = [torch.randn(own.shape, dtype=own.dtype, generator=torch.Generator().manual_seed(0)) for own in leaves]
+    found = torch.autograd.grad(solution.statistics, leaves, weights)
+    for b in range(3):
+        scores, vertices, _ = all_parts(chain, outputs, b)
+        mean = row(solution.statistics, b).detach()
+        slopes = scores.detach() - mu * vertices @ mean
+        face = vertices[slopes >= slopes.max() - 1e-8] - mean
+        assert_close(mu * row(found, b), torch.linalg.pinv(face) @ (face @ row(tuple(weights), b)))
+    with pytest.warns(
+        RuntimeWarning, match="leaves out directions of example 0, where more outputs tie than max_calls=20"
+    ):
+        sparse_map(chain, mu, max_calls=20).statistics[0].sum().backward()
+
+
 def test_chains_of_fifty_take_few_calls() -> None:
     """Of the max oracle, for scores as those of trained taggers: labels differ by several μ."""
     chain = LinearChain(*random_chains(32, 50, 5, lengths=[50] * 32))
