@@ -248,7 +248,8 @@ def assert_lists_the_best(structure: LinearChain | Tree, twin: Enumeration, k: i
     loss = loss.cost_augmented(y, RescaledMargin())
     values, outputs = loss.topk(k)
     allowed = twin.score(y) > -INF
-    for b, scores in enumerate(rescaled(twin, y, Hamming(), structure.lengths, structure.mask)):
+    expected = rescaled(twin, y, Hamming(), structure.lengths, structure.mask)
+    for b, scores in enumerate(expected):
         best = scores.sort(descending=True).values[:k]
         assert_close(values[b], torch.nn.functional.pad(best, (0, k - len(best)), value=-INF), **EXACT)
         found = outputs[b][values[b] > -INF]
@@ -259,10 +260,14 @@ def assert_lists_the_best(structure: LinearChain | Tree, twin: Enumeration, k: i
         assert_close(loss.score(outputs[:, j])[found], values[:, j][found], **EXACT)
     if allowed.all():
         assert SlackRescaledHinge(reduction="none")(structure, y).isfinite().all()
+        sums = torch.stack([scores.logsumexp(0) for scores in expected])
+        assert_close(StructuralHinge.crf("none")(loss, outputs[:, 0]), sums - values[:, 0], **EXACT)
     else:
         example = int((~allowed).long().argmax())
-        with pytest.raises(ValueError, match=rf"labels of examples? {example}(, .*)? of the batch are forbidden"):
-            SlackRescaledHinge(reduction="none")(structure, y)
+        message = rf"labels of examples? {example}(, .*)? of the batch are forbidden: .*, because .+ is not allowed"
+        for given_loss, space in ((SlackRescaledHinge(), structure), (StructuralHinge.crf(), loss)):
+            with pytest.raises(ValueError, match=message):
+                given_loss(space, y)
 
 
 @pytest.mark.parametrize("backend", ["compiled", "torch"])

@@ -12,10 +12,11 @@ from structsmooth.structures.checks import ForbiddenLabelsError, first_examples
 Index = tuple[int, ...]
 
 
+@singledispatch
 def forbidden_labels(
     structure: Any, scores: Tensor, y: Tensor | None = None, parts: tuple[Tensor, ...] | None = None
 ) -> ForbiddenLabelsError:
-    """The error for examples whose ``scores`` [B] are -inf, and why, by labels or by statistics in their place."""
+    """The error for examples whose ``scores`` [B] are -inf, and why, by labels or statistics; by structure."""
     examples = first_examples(scores == -torch.inf)
     if y is not None:
         y, parts = structure.checked_labels(y), structure.parts(y)

@@ -8,7 +8,8 @@ from torch import Tensor
 from structsmooth.structures import semirings
 from structsmooth.structures.base import Structure, check_k, lengths_of, widened
 from structsmooth.structures.by_mistakes import by_mistakes, require_countable
-from structsmooth.structures.checks import require_device, require_scores, require_shape
+from structsmooth.structures.checks import ForbiddenLabelsError, require_device, require_scores, require_shape
+from structsmooth.structures.forbidden import forbidden_labels
 
 
 class SlackRescaled(Structure):
@@ -178,6 +179,24 @@ class SlackRescaled(Structure):
         rescaled = SlackRescaled(structure, y, mistake_cost)
         rescaled.margin = margin
         return rescaled
+
+
+@forbidden_labels.register
+def _(
+    rescaled: SlackRescaled, scores: Tensor, y: Tensor | None = None, parts: tuple[Tensor, ...] | None = None
+) -> ForbiddenLabelsError:
+    """By those of the structure: where its own labels are forbidden, these forbid all outputs."""
+    structure, own = rescaled.structure, rescaled.y
+    forbidden = structure.score(own) == -torch.inf
+
+    def blamed(mine: Tensor, others: Tensor) -> Tensor:
+        return torch.where(forbidden.view(-1, *[1] * (mine.dim() - 1)), mine, others)
+
+    if y is not None:
+        y = blamed(own, y)
+    elif parts is not None:
+        parts = tuple(map(blamed, structure.parts(own), parts))  # the last is the cost
+    return forbidden_labels(structure, scores, y, parts)
 
 
 def _times(scores: Tensor, factors: Tensor) -> Tensor:
