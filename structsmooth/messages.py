@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,6 +28,7 @@ class Verbosity(IntEnum):
 
 
 _level = ContextVar("verbosity", default=Verbosity.NORMAL)
+_warned = ContextVar[set[str] | None]("warned", default=None)  # of what a command has warned; None outside of one
 
 
 def verbosity() -> Verbosity:
@@ -36,12 +38,24 @@ def verbosity() -> Verbosity:
 
 @contextmanager
 def speaking(level: Verbosity) -> Iterator[None]:
-    """In this block, commands say as much as the level allows."""
-    token = _level.set(level)
+    """In this block, a command says as much as the level allows, each warning once, and those of Python as its own."""
+    tokens, format_of_python = (_level.set(level), _warned.set(set())), warnings.formatwarning
+    warnings.formatwarning = _formatted
     try:
         yield
     finally:
-        _level.reset(token)
+        warnings.formatwarning = format_of_python
+        _level.reset(tokens[0])
+        _warned.reset(tokens[1])
+
+
+def _formatted(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning to users as a line; others with the place in the code."""
+    if category is UserWarning:
+        return f"structsmooth: warning: {_on_terminal(str(message))}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def shown_on(shown: "Console") -> bool:
@@ -117,11 +131,18 @@ def note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Warn on standard error, unless commands are to be quiet."""
-    note(f"warning: {text}")
+    """Warn on standard error, unless commands are to be quiet, or have done so."""
+    warned = _warned.get()
+    if warned is None or text not in warned:
+        note(f"warning: {text}")
+    if warned is not None:
+        warned.add(text)
 
 
 def tell(text: str) -> None:
     """Write a line to standard error."""
-    shown = escaped(text) if sys.stderr.isatty() else text  # here, for progress bars take the place of the stream
-    print(f"structsmooth: {shown}", file=sys.stderr, flush=True)
+    print(f"structsmooth: {_on_terminal(text)}", file=sys.stderr, flush=True)
+
+
+def _on_terminal(text: str) -> str:
+    return escaped(text) if sys.stderr.isatty() else text  # here, for progress bars take the place of the stream

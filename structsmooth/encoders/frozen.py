@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache as cached
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,11 +18,13 @@ from structsmooth.sequences import MixedSequences, SparseSequences
 from structsmooth.settings import Positive
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder
-from structsmooth.text.mapped import mapped
+from structsmooth.text.mapped import mapped, unnamed
 from structsmooth.text.templates import Templates
 
 # Sentences whose features are in memory at a time, and tokens.
 _SENTENCES, _TOKENS = 512, 1 << 14
+# Features that are kept in no folder, by their digest: those of the latest corpus, which fitting asks for twice.
+_latest: dict[str, NDArray[np.float32]] = {}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FrozenFeatures:
             layers: the middle and the last one if not given.
             context: number of pieces on either side.
             sentences: those of this process.
-            cache: a folder; one that this process alone has, if not given.
+            cache: a folder; they are kept in none if it is not given.
             gathered: is given what these sentences say, and returns what the sentences of all processes say.
 
         Raises:
@@ -108,6 +108,8 @@ class FrozenFeatures:
     def raw(self, corpus: Corpus, cache: str | None = None) -> NDArray[np.float32]:
         """The hidden layers at all words of a corpus, [tokens, D], mapped from a file that is written once.
 
+        Without a folder ``cache``, a process keeps those of the latest corpus alone.
+
         Raises:
             ValueError: an encoder that is not there any more, or has changed.
         """
@@ -117,9 +119,14 @@ class FrozenFeatures:
         shape = (len(corpus.tokens), len(self.layers) * encoder.width)
         if not shape[0]:
             return np.empty(shape, np.float32)
-        folder = Path(_own_folder().name if cache is None else cache)
-        parts = self._blocks(encoder, corpus, shape[1])
-        return mapped(folder / f"features-{self._key(corpus)}.npy", shape, np.float32, parts)
+        key, parts = self._key(corpus), self._blocks(encoder, corpus, shape[1])
+        if cache is not None:
+            return mapped(Path(cache) / f"features-{key}.npy", shape, np.float32, parts)
+        if (block := _latest.get(key)) is None:
+            block = unnamed(shape, np.float32, parts)
+            _latest.clear()
+            _latest[key] = block
+        return block
 
     def _blocks(self, encoder: PretrainedEncoder, corpus: Corpus, width: int) -> Iterator[NDArray[np.float32]]:
         """The features of some sentences at a time, in order."""
@@ -187,9 +194,3 @@ class WordsAndFrozen(AttributeEncoder):
 def documents_of(corpus: Corpus) -> NDArray[np.int64]:
     """The number of the document of each sentence; each is one of its own where documents are not known."""
     return np.arange(len(corpus)) if corpus.documents is None else corpus.documents
-
-
-@cached
-def _own_folder() -> "TemporaryDirectory[str]":
-    """The folder of this process for features that are to be kept nowhere."""
-    return TemporaryDirectory(prefix="structsmooth-features-")

@@ -29,7 +29,7 @@ class Arrival(StringIO):
         self.name, self.begin = name, begin
 
 
-def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[TextIO]:
+def arrivals(stream: TextIO, encoding: str | None, is_text: bool, neighbours: bool = False) -> Iterator[TextIO]:
     """The sentences of a stream, at each time all that have arrived; one that has none is given as it is.
 
     Args:
@@ -37,6 +37,7 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
             JSON of another kind, which ends with the stream.
         encoding: of its bytes, by default its own.
         is_text: whether these are lines of text, whatever they look like.
+        neighbours: whether answers depend on the neighbouring sentences of a document, so that columns are one whole.
 
     Raises:
         ValueError: what a file must not have, such as a line or a sentence without end; see :func:`blocks`.
@@ -52,7 +53,7 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
             waiting.append(line)
             size += _CHARACTER * len(line) + _LINE
             blank = is_blank(text)
-            unit = unit if unit or blank else _unit(name, text)
+            unit = unit if unit or blank else _unit(name, text, neighbours)
             has_words |= not blank and not (unit == "paragraph" and text.startswith(_BESIDE_WORDS))
             if has_words and (unit == "line" or (unit == "paragraph" and blank)):
                 whole, has_words = len(waiting), False
@@ -65,9 +66,9 @@ def arrivals(stream: TextIO, encoding: str | None, is_text: bool) -> Iterator[Te
         yield Arrival(waiting, place, begin)
 
 
-def _unit(name: str, line: str) -> Unit:
+def _unit(name: str, line: str, neighbours: bool) -> Unit:
     """What can be answered alone in a stream whose first line is this one."""
     form = Sample(name, line.encode()).texts(AS_FOUND)
     if form == "json lines":
         return "line"
-    return "paragraph" if form is None and not line.lstrip().startswith(("[", "{")) else "whole"
+    return "paragraph" if form is None and not neighbours and not line.lstrip().startswith(("[", "{")) else "whole"

@@ -5,13 +5,14 @@ import mmap
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.checkpoint import write_atomic
-from structsmooth.files import keep
+from structsmooth.files import keep, writing
 
 _BLOCK = 1 << 20
 N = TypeVar("N", np.int32, np.float32)
@@ -32,6 +33,15 @@ def mapped(path: Path, shape: tuple[int, ...], dtype: type[N], parts: Iterable[N
         keep(path, lambda file: write_atomic(file, running.of(_pieces(shape, dtype, parts))))
         keep(checksum, lambda file: write_atomic(file, f"{running.value:08x}"))
     return _read(path, shape, dtype)
+
+
+def unnamed(shape: tuple[int, ...], dtype: type[N], parts: Iterable[NDArray[N]]) -> NDArray[N]:
+    """An array in a file without a name, mapped into memory; the file goes with the array."""
+    with TemporaryFile() as file, writing(Path(gettempdir())):
+        for part in parts:
+            file.write(part.tobytes())
+        file.flush()
+        return np.memmap(file, dtype, "c", shape=shape)
 
 
 def _read(path: Path, shape: tuple[int, ...], dtype: type[N]) -> NDArray[N]:

@@ -94,7 +94,7 @@ class FittedTagging(TaggingDistribution):
 
     def arriving(self, stream: TextIO, is_text: bool = False) -> Iterator[TextIO]:
         """The sentences of a stream, at each time all that have arrived."""
-        return arrivals(stream, self.task.encoding, is_text)
+        return arrivals(stream, self.task.encoding, is_text, neighbours=self.task.context > 0)
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Sentence]:
         """Sentences, also from lists of tokens: words, or tuples of words and the other columns before the tag.

@@ -1,5 +1,6 @@
 """Features of words of a pretrained encoder, and taggers that have them beside their attributes."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_texts_longer_than_the_network_reads_are_not_cut(folder: str) -> None:
         assert_close(row, rows[place - start], rtol=1e-4, atol=1e-5)
 
 
+def test_features_without_a_folder_leave_no_files(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = FrozenFeatures.fit(folder, [2], 0, corpus(SENTENCES), str(tmp_path / "kept"))
+    (tmp_path / "none").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    for sentences in (SENTENCES, SENTENCES[:1], SENTENCES):
+        kept = features.raw(corpus(sentences), str(tmp_path / "kept"))
+        np.testing.assert_array_equal(features.raw(corpus(sentences)), kept)
+    assert not [*(tmp_path / "none").iterdir()]
+
+
 def test_context_is_that_of_the_document(folder: str) -> None:
     documents, texts = [0, 0, 1], [["the", "dog"], ["see", "ohio"], ["old", "cat"]]
     features = FrozenFeatures.fit(folder, [2], 1, corpus(texts, documents))
@@ -77,6 +88,17 @@ def test_context_is_that_of_the_document(folder: str) -> None:
     rows = (hidden(folder, pieces, 2) for pieces in (["the", "dog", "see"], ["dog", "see", "ohio"], ["old", "cat"]))
     first, second, third = rows
     assert_close(block, torch.cat([first[:2], second[1:], third]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("context", "parts"), [(0, [1, 1]), (2, [2])])
+def test_neighbours_that_are_read_come_together(
+    folder: str, context: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [Sentence(words, [], tags) for words, tags in zip(SENTENCES, TAGS, strict=True)]
+    fitted = NER(words_only=True, bits=8, encoder=folder, context=context).fit(examples)
+    stream, lines = io.StringIO(), iter(["Ohio\n\n", "sees\ndogs\n\n"])
+    monkeypatch.setattr(stream, "read", lambda size: next(lines, ""))
+    assert [len(fitted.read(part)) for part in fitted.arriving(stream)] == parts
 
 
 def test_a_task_and_an_estimator_learn_the_same_and_open_each_others_folders(folder: str, tmp_path: Path) -> None:

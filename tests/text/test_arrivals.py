@@ -7,7 +7,7 @@ import pytest
 from structsmooth.files import LIMIT_VARIABLE, FileError
 from structsmooth.text.arrivals import arrivals
 from structsmooth.text.conll import read_corpus
-from structsmooth.text.forms import Sample
+from structsmooth.text.forms import AS_FOUND, Sample
 
 WORDS = "-DOCSTART-\n\n# one\nAda\nmet\n\n \nBo\n\n"
 JSON = '{"text": "Ada"}\n\n{"text": "Bo\\nCy"}\n'
@@ -74,8 +74,8 @@ def test_a_sentence_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("text", ["[]", " [ ]\n", "[\n]\n", "[null, 3]", '[[null, {"entities": []}],\n["Ada", {}]]'])
 def test_lists_without_texts_are_json(text: str) -> None:
-    assert Sample("a.json", text.encode()).json == "json list"
+    assert Sample("a.json", text.encode()).texts(AS_FOUND) == "json list"
     with pytest.raises(ValueError, match=r"example 1|no sentences"):
         read_corpus(io.StringIO(text), tagged=False)
     for word in ("[", "[]\nAda\n", "[null"):
-        assert Sample("a.txt", word.encode()).json is None
+        assert Sample("a.txt", word.encode()).texts(AS_FOUND) is None
