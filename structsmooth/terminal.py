@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from structsmooth.files import writing
 
 if TYPE_CHECKING:  # rich loads with the first message that needs it
     from rich.console import Console
@@ -34,6 +33,8 @@ class _Guarded:
 
     def write(self, text: str) -> int:
         """Write a text."""
+        from structsmooth.files import writing  # which loads numpy
+
         with writing(self._name):
             return self.stream.write(escaped(text) if self._is_terminal else text)
 
@@ -44,6 +45,8 @@ class _Guarded:
 
     def flush(self) -> None:
         """Write what waits."""
+        from structsmooth.files import writing  # which loads numpy
+
         with writing(self._name):
             self.stream.flush()
 

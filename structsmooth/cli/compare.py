@@ -70,7 +70,7 @@ def compare(options: Namespace) -> int:
     title += f"{options.passes} passes, median of seeds {', '.join(map(str, _seeds(options)))}"
     try:
         logs = open_logs(options.log_json, options.csv, options.tensorboard)
-        with RunFolder(Path(options.out)).held(), logs as written:
+        with logs as written, RunFolder(Path(options.out)).held():
             for run in runs:
                 histories[run.lam_text][run.label].append(_history(run, data, options.passes, written))
             _write_report(title, options, data, solvers, histories, lams)

@@ -36,7 +36,7 @@ def path(options: Namespace) -> int:
     """Compute the solutions of a task for all λ of a range, and measure them."""
     data = TrainingData.read(options)
     logs = open_logs(options.log_json, options.csv, options.tensorboard)
-    with RunFolder(Path(options.out)).held(), logs as written:
+    with logs as written, RunFolder(Path(options.out)).held():
         return _computed(data, options, written)
 
 

@@ -93,7 +93,7 @@ def tune(options: Namespace) -> int:
     outcomes = []
     try:
         logs = open_logs(options.log_json, options.csv, options.tensorboard)
-        with RunFolder(Path(options.out)).held(), logs as written:
+        with logs as written, RunFolder(Path(options.out)).held():
             for setting in settings:
                 runs = [_run(setting, splits, name, Path(options.out), written) for name in splits.names]
                 scores = [run["metrics"].get(setting.task.headline, math.nan) for run in runs]

@@ -98,7 +98,7 @@ def file_name(text: str) -> str:
 
 def _json_log(stream: TextIO) -> _Write:
     def write(names: Values, record: Values) -> None:
-        with writing(stream.name):
+        with writing(getattr(stream, "name", "standard error")):
             stream.write(json.dumps({**names, **record}) + "\n")
             stream.flush()
 

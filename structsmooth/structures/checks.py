@@ -298,5 +298,7 @@ def exports_plain_torch() -> bool:
 
 def without_parameters(scores: Tensor) -> Tensor:
     """Scores, copied if they lie where a parameter does: wrappers free it after its module, or count it twice."""
+    if not isinstance(scores, Tensor):  # which is refused later, by its name
+        return scores
     whole = scores if torch.compiler.is_compiling() or scores._base is None else scores._base
     return scores.clone() if isinstance(whole, Parameter) else scores

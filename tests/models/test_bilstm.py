@@ -92,7 +92,7 @@ def test_potentials_against_lstm_of_a_full_batch(tagger, batch):
     hidden, _ = tagger.lstm(tagger.embedding(ids))
     assert isinstance(chain, LinearChain)
     torch.testing.assert_close(chain.unary, tagger.linear(hidden))
-    assert chain.transition is tagger.transition
+    torch.testing.assert_close(chain.transition, tagger.transition)
     assert chain.lengths.tolist() == [7] * 16
 
 
