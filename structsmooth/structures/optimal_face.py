@@ -87,7 +87,7 @@ class FaceDirections:
         strengths, mixtures = (own.flip(-1) for own in torch.linalg.eigh(left * self.metric @ left.mT))
         strong = strengths > _WEAK * strengths[:, :1].clamp_min(_DEPENDENT)
         strong &= torch.arange(strong.shape[1], device=rows.device) < most.unsqueeze(1)
-        count = strong.sum(1)
+        count: Tensor = strong.sum(1)
         size = int(count.max())
         scales = torch.where(strong, strengths, torch.inf).rsqrt()[:, :size]
         if not len(self.rows):
