@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-
 if TYPE_CHECKING:  # rich loads with the first message that needs it
     from rich.console import Console
 
@@ -33,9 +32,7 @@ class _Guarded:
 
     def write(self, text: str) -> int:
         """Write a text."""
-        from structsmooth.files import writing  # which loads numpy
-
-        with writing(self._name):
+        with self._named():
             return self.stream.write(escaped(text) if self._is_terminal else text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -45,10 +42,19 @@ class _Guarded:
 
     def flush(self) -> None:
         """Write what waits."""
-        from structsmooth.files import writing  # which loads numpy
-
-        with writing(self._name):
+        with self._named():
             self.stream.flush()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """A block whose errors of the system name the stream."""
+        try:
+            yield
+        except OSError:
+            from structsmooth.files import writing  # which loads numpy
+
+            with writing(self._name):
+                raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
