@@ -147,6 +147,10 @@ def test_what_an_encoder_cannot_do_is_refused(folder: str, tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no pretrained encoder"):
         fitted.write_standalone(torch.zeros(fitted.dim), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="the encoder has 2 layers"):
+        NER(words_only=True, bits=8, encoder=folder, tune="last:3").tuned(examples, None, tmp_path)
+    with pytest.raises(ValueError, match="tags that are all known"):
+        NER(words_only=True, bits=8, encoder=folder, tune="all", unknown="O").tuned(examples, None, tmp_path)
 
 
 def columns(path: Path) -> str:
@@ -159,13 +163,15 @@ def test_tuned_encoders_resume_and_move_with_their_models(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_file = columns(tmp_path / "train.txt")
+    dev_file = tmp_path / "dev.txt"
+    dev_file.write_text(f"{Path(train_file).read_text(encoding='utf-8')}\nRhine B-RIVER\n", encoding="utf-8")
     options = [
         "train",
         "ner",
         "--train",
         train_file,
         "--dev",
-        train_file,
+        str(dev_file),
         "--words-only",
         "--bits",
         "8",
