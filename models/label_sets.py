@@ -120,7 +120,7 @@ class LabelSets:
 
     def _graphs(self, weights: Tensor, x: NDArray[np.float64]) -> Iterator[FactorGraph]:
         """Batches of examples as graphs."""
-        unary, pairwise = self.split(weights)
+        unary, pairwise = self.split(weights.double())
         tables = torch.zeros(len(self.edges), 2, 2, dtype=torch.float64)
         tables[:, 1, 1] = pairwise
         size = max(1, min(_BATCH, _BATCH_PAIRS // max(1, len(self.edges))))

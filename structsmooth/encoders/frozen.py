@@ -75,8 +75,8 @@ class FrozenFeatures:
         """
         encoder = PretrainedEncoder.open(place)
         layers = [encoder.depth // 2, encoder.depth] if layers is None else list(layers)
-        if wrong := [layer for layer in layers if not 0 <= layer <= encoder.depth]:
-            raise ValueError(f"{place} has layers 0 to {encoder.depth}, got {', '.join(map(str, wrong))}")
+        if (wrong := [layer for layer in layers if not 0 <= layer <= encoder.depth]) or not layers:
+            raise ValueError(f"{place} has layers 0 to {encoder.depth}, got {', '.join(map(str, wrong)) or 'none'}")
         none = np.empty(0, np.float32)
         features = cls(place, encoder.digest, layers, context, none, none)
         block = features.raw(Corpus.of(sentences), cache)

@@ -84,6 +84,8 @@ class Network(nn.Module):
         if isinstance(pooler := getattr(self.body, "pooler", None), nn.Module):
             pooler.requires_grad_(False)  # of whole texts, which no word asks for: replicas wait for its gradient
         if last is not None:
+            if last > encoder.depth:
+                raise ValueError(f"the encoder has {encoder.depth} layers, of which last:{last} cannot be tuned")
             lists = (module for module in self.body.modules() if isinstance(module, nn.ModuleList))
             layers = list(next(found for found in lists if len(found) == encoder.depth))
             nn.ModuleList(layers[encoder.depth - last :]).requires_grad_(True)

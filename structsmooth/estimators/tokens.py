@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import inf
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -242,11 +243,14 @@ def fit_features(
         encoder: of words, if any.
 
     Raises:
-        ValueError: sentences of no known kind, or others than matrices for a kernel, or than words for an encoder.
+        ValueError: sentences of no known kind, or others than matrices for a kernel, or than words for an encoder; an
+            encoder_scale that is not positive.
     """
     kind = kind_of(sentences)
     if encoder is not None and (kind != WordFeatures.kind or kernel is not None):
         raise ValueError(f"an encoder needs sentences of words, and no kernel; got {kind}")
+    if encoder is not None and not 0 < encoder.scale < inf:
+        raise ValueError(f"encoder_scale must be a positive number, got {encoder.scale}")
     if kind == DictFeatures.kind and kernel is None:
         return DictFeatures.fit_encode(sentences)
     features: TokenFeatures

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import torch
+from torch import Tensor
+
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
@@ -125,14 +128,18 @@ class Encoded(Task):
         fitted: Any = replace(self, encoder=None, layers=None, context=0, tune=None, embed_encoder=False).fit(train)
         tags = fitted.tagger.tags
 
-        def tagged(sentences: Sequence[Sentence]) -> Tagged:
-            return Tagged.of(encoder, Corpus.of(sentences), fitted.states(sentences), self.context)
+        def tagged(sentences: Sequence[Sentence], states: Tensor) -> Tagged:
+            return Tagged.of(encoder, Corpus.of(sentences), states, self.context)
 
         def measure(network: Network) -> tuple[float, dict[str, float]]:
             assert held_out is not None
-            metrics, _ = fitted.measure(dev, network.predicted(tags, held_out))
+            metrics, _ = fitted.measure(read, network.predicted(tags, held_out))
             return metrics[self.headline], metrics
 
-        held_out = None if dev is None else tagged(dev)
-        checkpoint, scored = folder / "tuning.safetensors", None if dev is None else measure
-        return tune(encoder, tags, tagged(train), settings, checkpoint, device=device, resume=resume, measure=scored)
+        if (states := fitted.states(train)).lt(0).any():
+            raise ValueError("an encoder is tuned to tags that are all known: without tune, some may be unknown")
+        read = None if dev is None else Corpus.of(fitted.examples(dev))
+        held_out = None if read is None else tagged(read, torch.zeros(len(read.tokens)))  # its tags are measured alone
+        known, checkpoint = tagged(train, states), folder / "tuning.safetensors"
+        scored = None if dev is None else measure
+        return tune(encoder, tags, known, settings, checkpoint, device=device, resume=resume, measure=scored)

@@ -32,8 +32,11 @@ def write_tagger(
     Attributes without weights are left out.
 
     Raises:
-        ValueError: templates with functions of their own, which the program does not have.
+        ValueError: a pretrained encoder, or templates with functions of their own, which the program does not have.
     """
+    if not isinstance(encoder, DictionaryEncoder | HashingEncoder):
+        remedy = "load(DIR).predict serves the model, and one that is trained without encoder is exported"
+        raise ValueError(f"the program in numpy has attributes of words, and no pretrained encoder: {remedy}")
     if unknown := sorted({_spelling(template)[0] for template in templates} - {*standalone.SPELLINGS}):
         raise ValueError(f"templates: the program in numpy lacks what spells their attributes, {', '.join(unknown)}")
     folder.mkdir(parents=True, exist_ok=True)

@@ -136,6 +136,23 @@ def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
         NER(layers=[2])
 
 
+def test_what_an_encoder_cannot_do_is_refused(folder: str, tmp_path: Path) -> None:
+    examples = [Sentence(words, [], tags) for words, tags in zip(SENTENCES, TAGS, strict=True)]
+    for layers, told in ([3], "got 3"), ([], "got none"):
+        with pytest.raises(ValueError, match=f"has layers 0 to 2, {told}"):
+            NER(encoder=folder, layers=layers).fit(examples)
+    with pytest.raises(ValueError, match="encoder_scale must be a positive number, got 0"):
+        SequenceTagger(encoder=folder, encoder_scale=0).fit(SENTENCES, TAGS)
+    fitted = NER(words_only=True, bits=8, encoder=folder).fit(examples)
+    with pytest.raises(ValueError, match="no pretrained encoder"):
+        fitted.write_standalone(torch.zeros(fitted.dim), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="the encoder has 2 layers"):
+        NER(words_only=True, bits=8, encoder=folder, tune="last:3").tuned(examples, None, tmp_path)
+    with pytest.raises(ValueError, match="tags that are all known"):
+        NER(words_only=True, bits=8, encoder=folder, tune="all", unknown="O").tuned(examples, None, tmp_path)
+
+
 def columns(path: Path) -> str:
     sentences = [list(zip(words, tags, strict=True)) for words, tags in zip(SENTENCES, TAGS, strict=True)] * 4
     path.write_text("\n".join("".join(f"{w} {t}\n" for w, t in rows) for rows in sentences), encoding="utf-8")
@@ -146,13 +163,15 @@ def test_tuned_encoders_resume_and_move_with_their_models(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_file = columns(tmp_path / "train.txt")
+    dev_file = tmp_path / "dev.txt"
+    dev_file.write_text(f"{Path(train_file).read_text(encoding='utf-8')}\nRhine B-RIVER\n", encoding="utf-8")
     options = [
         "train",
         "ner",
         "--train",
         train_file,
         "--dev",
-        train_file,
+        str(dev_file),
         "--words-only",
         "--bits",
         "8",

@@ -241,6 +241,7 @@ def test_labels_and_features_that_are_new_are_left_out(tmp_path):
     (tmp_path / "new.svm").write_text("a,unheard 1:0.9 2:-0.9 3:-0.9 70:5\n")
     new = task.read(str(tmp_path / "new.svm"), "test")
     found = [ranked[0][1] for ranked in fitted.predict(result.weights, new)]
+    assert found == [ranked[0][1] for ranked in fitted.predict(result.weights.float(), new)]  # as of half precision
     assert found == [("a",)]
     assert fitted.measure(new, found)[0]["subset_accuracy"] == 1.0
     assert fitted.unseen_labels(new) == {"unheard": 1}
