@@ -29,6 +29,7 @@ from structsmooth.terminal import console
 EXTRAS = {
     "lp": ["scipy"],
     "sklearn": ["sklearn"],
+    "encoders": ["transformers", "accelerate"],
     "images": ["torchvision", "cv2"],
     "show": ["bokeh"],
     "tensorboard": ["tensorboard"],

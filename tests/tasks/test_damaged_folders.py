@@ -73,7 +73,7 @@ def test_the_description_and_the_weights_have_a_digest(folder: Path) -> None:
         ({"lam": -1}, r"model\.json\.lam must be at least 0 and finite, got -1"),
         ({"metrics": []}, r"model\.json\.metrics must be of type dict, got list"),
         ({"more": 1}, r"model\.json has unknown entries: more"),
-        ({"trained": {}}, r"expected a model of its task: trained lacks encoder, inputs, tags"),
+        ({"trained": {}}, r"expected a model of its task: trained lacks attributes, inputs, tags"),
     ],
 )
 def test_folders_without_a_digest_are_read_by_a_schema(folder: Path, entries: dict[str, object], message: str) -> None:
