@@ -79,6 +79,7 @@ class PretrainedEncoder:
         with _quiet():
             network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
+        _opened.cache_clear()  # the folder may have had another encoder
 
     def pieces(self, words: Sequence[str], numbers: NDArray[np.int32]) -> Pieces:
         """The pieces of a text.
