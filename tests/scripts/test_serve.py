@@ -106,7 +106,8 @@ def test_a_folder_without_a_model_is_refused(tmp_path, capsys):
 def test_the_snippet_with_fastapi(folder, monkeypatch):
     """The block of docs/production.md."""
     text = (Path(__file__).parents[2] / "docs" / "production.md").read_text(encoding="utf-8")
-    code = text.split("```py\n")[1].partition("```")[0].replace("runs/demo", str(folder))
+    blocks = (block.partition("```")[0] for block in text.split("```py\n")[1:])
+    code = next(block for block in blocks if "FastAPI" in block).replace("runs/demo", str(folder))
     names: dict[str, Any] = {}
     exec(compile(code, "production.md", "exec"), names)
     client = TestClient(names["app"])
