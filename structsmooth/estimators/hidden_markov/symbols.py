@@ -24,12 +24,13 @@ class CategoricalHMM(HiddenMarkovEstimator):
     sequence of which all are missing says nothing: its likelihood is 1 whatever the parameters. One with a symbol that
     no state emits is impossible: it is refused, and its score is minus infinity.
 
+    Further arguments: as for :class:`GaussianHMM`.
+
     Args:
         n_components: number S of states.
         n_features: number V of symbols; one more than the largest in ``fit`` if not given.
         params: which parameters ``fit`` estimates: ``s`` start, ``t`` transitions, ``e`` emissions.
         init_params: which of them ``fit`` sets first; emissions are random then.
-        others: as for :class:`GaussianHMM`.
 
     Attributes:
         emissionprob_: [S, V].

@@ -183,6 +183,8 @@ class GMMHMM(HiddenMarkovGaussians):
 
     It is as :class:`GaussianHMM`, with K normal distributions in a state.
 
+    Further arguments: as for :class:`GaussianHMM`.
+
     Args:
         n_components: number S of states.
         n_mix: number K of normal distributions in each.
@@ -191,7 +193,6 @@ class GMMHMM(HiddenMarkovGaussians):
         params: which parameters ``fit`` estimates: ``s`` start, ``t`` transitions, ``m`` means, ``c`` covariances and
             ``w`` weights.
         init_params: which of them ``fit`` sets first, means by k-means within k-means.
-        others: as for :class:`GaussianHMM`.
 
     Attributes:
         weights_: [S, K].
@@ -244,11 +245,12 @@ class PoissonHMM(HiddenMarkovVectors):
 
     X has a row of F counts for each observation; NaN stands for a missing one.
 
+    Further arguments: as for :class:`GaussianHMM`.
+
     Args:
         n_components: number S of states.
         params: which parameters ``fit`` estimates: ``s`` start, ``t`` transitions, ``l`` rates.
         init_params: which of them ``fit`` sets first, rates by k-means.
-        others: as for :class:`GaussianHMM`.
 
     Attributes:
         lambdas_: rates [S, F].
