@@ -366,7 +366,6 @@ CASES: Refusals = {
         ValueError,
         r"weights .* N <= M, got \(2, 5, 4\)",
     ),
-    "no rows": (lambda: Matching(torch.zeros(B, 0, 4)), ValueError, r"weights .* 1 <= N <= M, got \(2, 0, 4\)"),
     "sizes are a list": (lambda: matching(sizes=[[3, 4], [2, 2]]), TypeError, "sizes must be .* got list"),
     "sizes are floats": (lambda: matching(sizes=torch.ones(B, 2)), TypeError, "sizes must be integers"),
     "sizes are lengths": (
@@ -415,7 +414,7 @@ CASES: Refusals = {
     "rows that outnumber columns": (
         lambda: Matching(torch.zeros(1, 3, 2)),
         ValueError,
-        r"with 1 <= N <= M, got \(1, 3, 2\): where rows outnumber columns, give unmatched_rows, the scores \[B, N\]",
+        r"with N <= M, got \(1, 3, 2\): where rows outnumber columns, give unmatched_rows, the scores \[B, N\]",
     ),
     "unmatched columns on another device": (
         lambda: matching(unmatched_columns=torch.zeros(B, M, device="meta")),
