@@ -20,7 +20,7 @@ def merge(best, origins, source, base, entry, step):
         return
     for j in range(last + 1):
         value = source[j] + base
-        if not value > best[last]:
+        if value <= best[last]:  # NaN is let in, and shows
             break
         insert(best, origins, value, entry + j * step)
 

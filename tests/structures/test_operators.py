@@ -26,7 +26,7 @@ from torch import Tensor, fx
 from traced import traced
 
 from structsmooth import structures
-from structsmooth.structures import Alignment, FactorGraph, LinearChain, LocalPolytope, SlackRescaled, Subset
+from structsmooth.structures import Alignment, FactorGraph, HiddenMarkov, LinearChain, LocalPolytope, SlackRescaled, Subset
 from structsmooth.structures.chain import operators as chain
 from structsmooth.structures.deformable_tree import operators as deformable_tree
 from structsmooth.structures.factor_graph import operators as factor_graph
@@ -188,6 +188,7 @@ def test_traced_results_have_the_shapes_of_real_ones() -> None:
         Alignment(unary, lengths=lengths, band=Alignment.diagonal(lengths, 4, 3)).bound_outside(torch.zeros(3, 4))
         for structure in (LinearChain(unary, unary[0, :3]), Subset(unary[..., :2], 2)):
             SlackRescaled(structure, structure.max()[1], torch.ones(3)).max()
+        HiddenMarkov(unary[0, 0], unary[0, :3], unary).filtered_marginals()
         graph = LocalPolytope(FactorGraph(unary, torch.tensor([[0, 1], [1, 2], [1, 3]]), torch.zeros(3, 3, 3)))
         graph.max()
         graph.logsumexp()
