@@ -26,7 +26,15 @@ from torch import Tensor, fx
 from traced import traced
 
 from structsmooth import structures
-from structsmooth.structures import Alignment, FactorGraph, HiddenMarkov, LinearChain, LocalPolytope, SlackRescaled, Subset
+from structsmooth.structures import (
+    Alignment,
+    FactorGraph,
+    HiddenMarkov,
+    LinearChain,
+    LocalPolytope,
+    SlackRescaled,
+    Subset,
+)
 from structsmooth.structures.chain import operators as chain
 from structsmooth.structures.deformable_tree import operators as deformable_tree
 from structsmooth.structures.factor_graph import operators as factor_graph
