@@ -26,15 +26,23 @@ from structsmooth.text.encoders import DictionaryEncoder
 
 
 class Answer(NamedTuple):
-    """F1 in percent, CPU seconds of encoding and of training, and the relative gap, if there is one."""
+    """F1 in percent of the first sentences and of all, CPU seconds of encoding and training, and the relative gap."""
 
+    first: float
     f1: float
     encoding: float
     training: float
     gap: float | None = None
 
 
-def linear(task: NER, fitted: Any, train: Corpus, test: Corpus, encoding: float = 0.0) -> Answer:
+def scores(fitted: Any, test: Corpus, outputs: list[Any], first: int) -> tuple[float, float]:
+    """F1 in percent of the first sentences, and of all."""
+    parts = (min(first, len(test)), len(test))
+    found = [fitted.measure(test.part(range(part)), outputs[:part])[0]["f1"] for part in parts]
+    return 100 * found[0], 100 * found[1]
+
+
+def linear(task: NER, fitted: Any, train: Corpus, test: Corpus, first: int, encoding: float = 0.0) -> Answer:
     """The default solver of the task, on its linear problem."""
     problem = fitted.problem(train)
     started = time.process_time()
@@ -42,20 +50,20 @@ def linear(task: NER, fitted: Any, train: Corpus, test: Corpus, encoding: float 
     seconds = time.process_time() - started
     outputs = [ranked[0][1] for ranked in fitted.predict(result.weights, test)]
     gap = None if result.row.gap is None else result.row.gap / result.row.objective
-    return Answer(100 * fitted.measure(test, outputs)[0]["f1"], encoding, seconds, gap)
+    return Answer(*scores(fitted, test, outputs, first), encoding, seconds, gap)
 
 
 def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -> Iterator[tuple[str, Answer]]:
     """Words, frozen features, and both."""
     fitted: Any = task.fit(train)
-    yield "words", linear(task, fitted, train, test)
+    yield "words", linear(task, fitted, train, test, options.first)
     PretrainedEncoder.open(options.encoder)
     started = time.process_time()
     frozen = FrozenFeatures.fit(options.encoder, options.layers or None, options.context, train)
     seconds = time.process_time() - started
     for name, attributes in (("frozen", DictionaryEncoder([])), ("both", fitted.attributes)):
         beside = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, options.scale))
-        yield name, linear(task, beside, train, test, seconds)
+        yield name, linear(task, beside, train, test, options.first, seconds)
 
 
 def tuned_answers(
@@ -65,28 +73,23 @@ def tuned_answers(
     fitted: Any = task.fit(train)
     encoder = PretrainedEncoder.own(options.encoder)
     tagged, held_out = (Tagged.of(encoder, data, fitted.states(data), options.context) for data in (train, test))
-    found: list[float] = []
+    networks: list[Network] = []
 
     def measure(network: Network) -> tuple[float, dict[str, float]]:
         """The last epoch counts, whatever its score."""
-        if len(found) + 1 == options.epochs:
-            paused = time.process_time()
-            found.append(100 * fitted.measure(test, network.predicted(fitted.tagger.tags, held_out))[0]["f1"])
-            pauses.append(time.process_time() - paused)
-        else:
-            found.append(0.0)
-        return float(len(found)), {}
+        networks.append(network)
+        return float(len(networks)), {}
 
-    pauses: list[float] = []
     settings = Tuning(None, options.epochs, options.batch, options.step, "fp32", seed)
     started = time.process_time()
     tune(encoder, fitted.tagger.tags, tagged, settings, folder / "tuning.safetensors", measure=measure)
-    seconds = time.process_time() - started - sum(pauses)
-    yield "tuned", Answer(found[-1], 0.0, seconds)
+    seconds = time.process_time() - started
+    outputs = networks[-1].predicted(fitted.tagger.tags, held_out)
+    yield "tuned", Answer(*scores(fitted, test, outputs, options.first), 0.0, seconds)
     encoder.save(folder / str(seed))
     frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
     beside = replace(fitted, attributes=WordsAndFrozen(fitted.attributes, frozen, options.scale))
-    yield "head", linear(task, beside, train, test, seconds)
+    yield "head", linear(task, beside, train, test, options.first, seconds)
 
 
 def rows(options: Namespace) -> Iterator[list[str]]:
@@ -95,7 +98,6 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     everything, test = task.read(options.train), task.read(options.test, "test")
     assert isinstance(everything, Corpus)
     assert isinstance(test, Corpus)
-    test = test.part(range(min(options.measured, len(test))))
     for count in options.sentences:
         train = everything.part(range(min(count, len(everything))))
         answers: dict[str, list[Answer]] = {}
@@ -106,10 +108,10 @@ def rows(options: Namespace) -> Iterator[list[str]]:
                 for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
                     answers.setdefault(name, []).append(answer)
         for name, several in answers.items():
-            f1 = mean_and_spread([a.f1 for a in several], 1)
+            f1 = (mean_and_spread(values, 1) for values in ([a.first for a in several], [a.f1 for a in several]))
             times = [f"{mean(values):.0f}" for values in zip(*((a.encoding, a.training) for a in several), strict=True)]
             gap = "" if several[0].gap is None else f"{max(a.gap or 0 for a in several):.1%}"
-            yield [f"{len(train):,}", name, f1, *times, gap]
+            yield [f"{len(train):,}", name, *f1, *times, gap]
 
 
 @command(
@@ -117,7 +119,7 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     option("--train", NER.default_files()["train"], "columns", metavar="FILE"),
     option("--test", NER.default_files()["test"], "columns", metavar="FILE"),
     option("--sentences", [300, 1000], "first sentences to train on", least=1),
-    option("--measured", 1 << 30, "first sentences of the test file to measure on", least=1),
+    option("--first", 1500, "sentences of the test file that are measured apart from all", least=1),
     option("--layers", None, "of frozen features (default: the middle and the last one)", nargs="+", type=int),
     option("--scale", 0.1, "factor of standardized features", least=0, above=True),
     option("--context", 0, "pieces of neighbouring sentences on either side", least=0),
@@ -125,7 +127,7 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     option("--epochs", 2, "passes of fine-tuning", least=1),
     option("--batch", 16, "sentences of a step", least=1),
     option("--step", 2e-4, "largest step size of the encoder", least=0, above=True),
-    table=("sentences", "method", "F1", "encoding, s", "training, s", "gap"),
+    table=("sentences", "method", "F1 of the first", "F1", "encoding, s", "training, s", "gap"),
     text_columns=2,
 )
 def main(options: Namespace) -> Iterator[list[str]]:

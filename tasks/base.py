@@ -150,6 +150,7 @@ class FittedTask(ABC):
 
     Attributes:
         takes_text: whether :meth:`examples` takes lines of text.
+        example_type: what examples are, where :meth:`examples` makes none from plain Python objects.
         input_json: what identifies an example in lines of JSON: the attributes of examples by their names there.
         output_json: the name of an output in lines of JSON, and its type; see :func:`~structsmooth.plain.from_plain`.
     """
@@ -157,6 +158,7 @@ class FittedTask(ABC):
     task: Task
 
     takes_text: ClassVar[bool] = False
+    example_type: ClassVar[type] = object
     input_json: ClassVar[Mapping[str, str]] = {}
     output_json: ClassVar[tuple[str, Any]] = ("output", Any)
 
@@ -181,7 +183,16 @@ class FittedTask(ABC):
         yield StringIO("".join(f"{line}\n" for line in read_text(stream)))
 
     def examples(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Examples to predict from plain Python objects; here those that are examples already."""
+        """Examples to predict from plain Python objects; here those that are examples already.
+
+        Raises:
+            TypeError: an object that is no example.
+        """
+        for i, one in enumerate(inputs):
+            if not isinstance(one, self.example_type):
+                kind = f"{self.example_type.__module__}.{self.example_type.__qualname__}"
+                remedy = "give the path of a file, or examples as read(path) of the task gives them"
+                raise TypeError(f"example {i} must be a {kind}, got {type(one).__name__}: {remedy}")
         return inputs
 
     def restricted(self, examples: Sequence[Any], gazetteer: str) -> Sequence[Any]:

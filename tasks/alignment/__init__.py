@@ -35,6 +35,7 @@ class FittedAlignment(FittedTask):
     task: "Alignment"
     lexicon: Lexicon
 
+    example_type: ClassVar[type] = SentencePair
     input_json: ClassVar[Mapping[str, str]] = {"source": "source", "target": "target"}
     output_json: ClassVar[tuple[str, Any]] = ("links", list[Link])  # positions in source and target, from 0
 

@@ -51,6 +51,7 @@ class FittedLocalization(FittedTask):
     scale: Positive
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
 
+    example_type: ClassVar[type] = Example
     input_json: ClassVar[Mapping[str, str]] = {"image": "name", "class": "label"}
 
     def problem(self, examples: Sequence[Example]) -> Problem:

@@ -56,6 +56,7 @@ class FittedMultilabel(FittedTask):
     mean: list[Finite]
     scale: list[Positive]
 
+    example_type: ClassVar[type] = Example
     output_json: ClassVar[tuple[str, Any]] = ("labels", tuple[str, ...])
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ class FittedOCR(FittedTask):
     task: "OCR"
     landmarks_seen: list[str] = field(default_factory=list)
 
+    example_type: ClassVar[type] = Word
     output_json: ClassVar[tuple[str, Any]] = ("letters", str)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ class FittedPose(FittedTask):
     task: "Pose"
     skeleton: Skeleton
 
+    example_type: ClassVar[type] = Person
     output_json: ClassVar[tuple[str, Any]] = ("joints", dict[str, Point])
 
     def problem(self, examples: Sequence[Person]) -> PoseProblem | DifferenceProblem:

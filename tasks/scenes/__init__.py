@@ -38,6 +38,8 @@ class FittedScenes(FittedTask):
     classes: list[str]
     regressions: SavedRegressions | None = None
 
+    example_type: ClassVar[type] = Scene
+
     def __post_init__(self) -> None:
         if not 0 < len(self.classes) < 256 or (self.regressions is None) != bool(self.task.probabilities):
             raise ValueError("expected 1 to 255 classes, and regressions or a folder of probabilities")

@@ -32,6 +32,7 @@ class FittedSegmentation(FittedTask):
     task: "Segmentation"
     vocabulary: Vocabulary
 
+    example_type: ClassVar[type] = Picture
     input_json: ClassVar[Mapping[str, str]] = {"image": "name"}
 
     def problem(self, examples: Sequence[Picture]) -> LinearModuleProblem:

@@ -54,6 +54,7 @@ class FittedSegments(ProbabilisticTask):
     longest: PositiveInt
     limits: Limits | None = None
 
+    example_type: ClassVar[type] = Series
     input_json: ClassVar[Mapping[str, str]] = {"series": "name"}
     output_json: ClassVar[tuple[str, Any]] = ("segments", tuple[Segment, ...])
 

@@ -10,7 +10,7 @@ import torch
 import structsmooth
 from structsmooth import BCFW
 from structsmooth.cli import main
-from structsmooth.tasks import NER
+from structsmooth.tasks import NER, load_task
 from structsmooth.tasks.base import LastResultCache
 from structsmooth.tasks.trained import TrainedModel, load, train
 
@@ -78,6 +78,17 @@ def test_sentences_may_be_plain_lists(file: str) -> None:
     assert model.predict([[], UNTAGGED[0], []]) == [[], *model.predict(UNTAGGED[:1]), []]
     assert model.alternatives([[]], 2) == [[(0.0, [])]]
     assert model.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["alignment", "localization", "multilabel", "ocr", "pose", "scenes", "segmentation", "segments"]
+)
+def test_what_is_no_example_is_refused(name: str) -> None:
+    kind = load_task(name).fitted_type
+    with pytest.raises(
+        TypeError, match=r"example 0 must be a structsmooth\.tasks\..*, got list: give the path of a file"
+    ):
+        kind.examples(object.__new__(kind), [[]])
 
 
 def test_refusals(file: str) -> None:
