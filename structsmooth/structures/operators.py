@@ -273,11 +273,11 @@ def tangents_backward(name: str, log_partition: Callable[..., Tensor], count: in
     return backward
 
 
-def max_marginals_backward(plain: Callable[..., Tensor], count: int) -> Backward:
-    """The gradient of an operator that computes max-marginals, by the same in plain torch.
+def gradient_of_plain(plain: Callable[..., Tensor], count: int) -> Backward:
+    """The gradient of an operator of one result, by the same in plain torch.
 
     Args:
-        plain: max-marginals, for the arguments of the operator, tensors first.
+        plain: what the operator computes, for its arguments, tensors first.
         count: number of its potentials, which come first.
     """
 

@@ -18,7 +18,7 @@ from structsmooth.structures.operators import (
     Backward,
     cpu_loop,
     exp_oracle_backward,
-    max_marginals_backward,
+    gradient_of_plain,
     no_outputs,
     save_inputs_and_statistics,
     tangents_backward,
@@ -230,7 +230,7 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     "chain_max_marginals",
     "chain.compiled:batch_max_marginals",
     lambda unary, *_: 2 * _pairs(unary),
-    max_marginals_backward(reference.max_marginals, 2),
+    gradient_of_plain(reference.max_marginals, 2),
 )
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""
@@ -241,7 +241,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     "chain_filtered",
     "chain.compiled:batch_filtered",
     lambda unary, *_: 2 * _pairs(unary),
-    max_marginals_backward(reference.filtered, 2),
+    gradient_of_plain(reference.filtered, 2),
 )
 def filtered(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Marginals [B, T, S] of each position without the scores behind it."""

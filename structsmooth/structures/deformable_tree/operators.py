@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth.structures.deformable_tree import reference
-from structsmooth.structures.operators import cpu_loop, max_marginals_backward, no_outputs
+from structsmooth.structures.operators import cpu_loop, gradient_of_plain, no_outputs
 
 # Elementary operations of a transform for each position.
 _TRANSFORM = 5
@@ -37,7 +37,7 @@ def top_k(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor, 
     "deformable_tree_max_marginals",
     "deformable_tree.compiled:batch_max_marginals",
     lambda unary, *_: 2 * _TRANSFORM * unary.numel(),
-    max_marginals_backward(lambda *arguments: reference.max_marginals(*arguments).flatten(2), 2),
+    gradient_of_plain(lambda *arguments: reference.max_marginals(*arguments).flatten(2), 2),
     inputs=_flat,
 )
 def max_marginals(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor) -> Tensor:

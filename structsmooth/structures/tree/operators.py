@@ -11,7 +11,7 @@ from torch import Tensor
 from structsmooth.structures.operators import (
     cpu_loop,
     exp_oracle_backward,
-    max_marginals_backward,
+    gradient_of_plain,
     no_outputs,
     save_inputs_and_statistics,
     tangents_backward,
@@ -84,7 +84,7 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     "tree_max_marginals",
     "tree.compiled:batch_max_marginals",
     lambda unary, pairwise, *_: 2 * pairwise.numel(),
-    max_marginals_backward(reference.max_marginals, 2),
+    gradient_of_plain(reference.max_marginals, 2),
 )
 def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
     """Max-marginals [B, N, S]."""

@@ -18,9 +18,9 @@ from structsmooth.structures.chain.operators import (
 )
 from structsmooth.structures.derivatives import pullbacks
 from structsmooth.structures.operators import (
+    gradient_of_plain,
     like_scores,
     like_top_k,
-    max_marginals_backward,
     operator,
     smoothed_gradient,
     smoothed_maximum,
@@ -167,7 +167,7 @@ def smoothed_top_k(
     return smoothed, weights, *_found(unary, transition, lengths, k, mu, (smoothed, weights))
 
 
-@operator("chain_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 2))
+@operator("chain_fused_max_marginals", like_scores, gradient_of_plain(reference.max_marginals, 2))
 @or_plain(reference.max_marginals)
 def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Max-marginals [B, T, S]."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from structsmooth.compiled.gpu import or_plain, run
 from structsmooth.structures.derivatives import gradients_of
-from structsmooth.structures.operators import like_scores, max_marginals_backward, operator, save_inputs_and_statistics
+from structsmooth.structures.operators import gradient_of_plain, like_scores, operator, save_inputs_and_statistics
 from structsmooth.structures.programs import reference
 from structsmooth.structures.programs.fused.tables import TILE, rooted
 from structsmooth.structures.programs.program import program_of
@@ -157,7 +157,7 @@ def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     return parts
 
 
-@operator("program_fused_max_marginals", like_scores, max_marginals_backward(reference.max_marginals, 1))
+@operator("program_fused_max_marginals", like_scores, gradient_of_plain(reference.max_marginals, 1))
 @or_plain(reference.max_marginals)
 def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Max-marginals [B, P]."""
