@@ -15,6 +15,8 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import torch
+
 from scripts.harness import command, mean_and_spread, option
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
 from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
@@ -72,7 +74,8 @@ def tuned_answers(
     """A tuned encoder as it was trained, and with words in a head that is solved."""
     fitted: Any = task.fit(train)
     encoder = PretrainedEncoder.own(options.encoder)
-    tagged, held_out = (Tagged.of(encoder, data, fitted.states(data), options.context) for data in (train, test))
+    tagged = Tagged.of(encoder, train, fitted.states(train), options.context)
+    held_out = Tagged.of(encoder, test, torch.zeros(len(test.tokens)), options.context)  # its tags are measured alone
     networks: list[Network] = []
 
     def measure(network: Network) -> tuple[float, dict[str, float]]:
