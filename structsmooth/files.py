@@ -6,6 +6,7 @@ Files may be of any origin. Whatever is read as a whole comes in here, where one
 import csv
 import errno
 import glob
+import gzip
 import json
 import math
 import os
@@ -26,6 +27,7 @@ LIMIT_VARIABLE = "STRUCTSMOOTH_FILE_LIMIT"
 # MiB that one file may unpack to.
 _LIMIT = 512
 _BLOCK = 1 << 20
+_EMPTY_ARCHIVE = 300  # bytes that gzip makes of nothing, at most: a header with a name
 # Bytes that a value of JSON, and a line of text, take in memory beside their characters.
 _VALUE, _LINE = 64, 64
 
@@ -279,26 +281,46 @@ def data_file(task: str, name: str) -> str:
 def shards(path: str) -> list[str]:
     """The files that a pattern such as ``shards/*.conll.gz`` stands for, sorted by name; a path that is none, alone.
 
+    Files without a byte, which programs write that have nothing for a part, are left out, also where gzip compressed
+    the nothing.
+
     Raises:
-        FileNotFoundError: no file matches the pattern.
+        FileNotFoundError: no file matches the pattern, or all that do are empty.
     """
     if os.path.exists(path) or not glob.has_magic(path):
         return [path]
     if not (found := sorted(glob.glob(path))):
         raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", path)
-    return found
+    if not (filled := [file for file in found if not _is_empty(file)]):
+        raise FileNotFoundError(errno.ENOENT, f"all {len(found)} files that match the pattern are empty", path)
+    return filled
+
+
+def _is_empty(path: str) -> bool:
+    size = os.path.getsize(path)
+    if not 0 < size <= _EMPTY_ARCHIVE or os.path.isdir(path):
+        return size == 0
+    try:
+        return not gzip.decompress(Path(path).read_bytes())
+    except (EOFError, OSError, zlib.error):  # no archive, or damaged, which its reader says
+        return False
 
 
 def checksum(path: str) -> int:
     """A number that changes with the data: CRC-32 of a file, or of the names and contents of all files in a folder."""
     if (parts := shards(path)) != [path]:
-        return zlib.crc32(repr([checksum(file) for file in parts]).encode())
+        return checksum_of_parts([checksum(file) for file in parts])
     source, part = split_part(path)
     if not source.is_dir():
         expect_file(source)
         return zlib.crc32(repr(part).encode(), crc32(source))
     files = sorted((str(file.relative_to(source)), crc32(file)) for file in source.rglob("*") if file.is_file())
     return zlib.crc32(repr((files, part)).encode())
+
+
+def checksum_of_parts(checksums: list[int]) -> int:
+    """The checksum of the files of a pattern, from those of all of them in order."""
+    return zlib.crc32(repr(checksums).encode())
 
 
 def crc32(path: str | Path) -> int:

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Generic, Literal, TextIO, TypeVar, get_type_hi
 import torch
 from torch import Tensor, nn
 
-from structsmooth import processes
 from structsmooth.export import Exported
 from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.plain import check_entries, from_plain, is_needed, plain
 from structsmooth.problems import Problem
 from structsmooth.settings import check_settings
+from structsmooth.shares import process_share
 from structsmooth.tasks.json_lines import Predictions as Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.text.lines import read_text
@@ -348,17 +348,6 @@ class FittedTask(ABC):
         types, entries = get_type_hints(cls, include_extras=True), [f for f in fields(cls) if f.name != "task"]
         check_entries("trained", learned, [f.name for f in entries], [f.name for f in entries if is_needed(f)])
         return cls(task, **{name: from_plain(types[name], value, name) for name, value in learned.items()})
-
-
-def process_share(n: int) -> range:
-    """The numbers of this process's own examples.
-
-    Raises:
-        ValueError: fewer examples than processes.
-    """
-    if n < processes.count():
-        raise ValueError(f"{processes.count()} processes need an example each, got {n} examples in all")
-    return processes.share(n)
 
 
 def known(label: T | None, lacking: str, remedy: str = "") -> T:

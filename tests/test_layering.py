@@ -46,7 +46,7 @@ LAYERS = [
     {"structsmooth.problems.linear." + room for room in ("chain", "factor_graph", "programs")},
     {"structsmooth.problems.linear.__init__"},
     {"structsmooth.problems.__init__"},
-    {"structsmooth.checkpoint", "structsmooth.history"},
+    {"structsmooth.checkpoint", "structsmooth.history", "structsmooth.shares"},
     {"structsmooth.solvers." + name for name in ("averaging", "checks", "lower_bound", "state")},
     {"structsmooth.solvers." + name for name in ("progress", "step_control")},
     {"structsmooth.solvers.base"},

@@ -12,6 +12,7 @@ from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum, naming
 from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
+from structsmooth.shares import checksum_of_all
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split
@@ -79,9 +80,16 @@ def data_files(options: Namespace) -> dict[str, str]:
     return files or load_task(options.task).default_files()
 
 
-def identity(files: Mapping[str, str]) -> dict[str, Any]:
-    """What a run must have to go on, and all processes of one: the version and the data, by checksums of the files."""
-    return {"structsmooth": __version__, **files, **{f"{split} checksum": checksum(files[split]) for split in files}}
+def identity(files: Mapping[str, str], own: bool = False) -> dict[str, Any]:
+    """What a run must have to go on, and all processes of one: the version and the data, by checksums of the files.
+
+    Every process calls it. If each trains on its ``own`` examples, it reads its own training files alone.
+    """
+    others = [split for split in files if not (own and split == "train")]
+    sums = processes.run_on_all_ranks(lambda: {f"{split} checksum": checksum(files[split]) for split in others})
+    if own:
+        sums["train checksum"] = checksum_of_all(files["train"])
+    return {"structsmooth": __version__, **files, **sums}
 
 
 class HeldOut:

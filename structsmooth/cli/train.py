@@ -51,6 +51,7 @@ def train(options: Namespace) -> int:
 
 
 def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
+    settings |= identity(data_files(options), own=solver.needs_partitions)
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     _prepare_encoder(options, out)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
@@ -95,7 +96,7 @@ def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, d
         held.enter_context(RunFolder(out).held())
     RunFolder(out).claim(resume=options.resume, overwrite=options.overwrite)
     settings = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
-    settings |= solver_settings(solver) | identity(data_files(options))
+    settings |= solver_settings(solver)
     if options.device != "cpu":
         settings["device"] = options.device  # to which the tensors of a checkpoint return
     if solver.state_type.partitioned:

@@ -3,7 +3,7 @@
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -31,6 +31,9 @@ _LAST = COMMENT - 1  # and below: tokens with which sentences end, counted down
 # Bytes of memory that a row takes which is like no other.
 _ROW = 512
 
+Share = Callable[[int], range]
+"""Which neighbours among the examples of a file are kept, given how many there are."""
+
 Reader = Callable[[Iterable[str], str], Corpus]
 """What gives the corpus of all lines of a file and its name."""
 
@@ -41,14 +44,14 @@ def read_conll(path: Source, *, tagged: bool = True) -> list[Sentence]:
 
 
 def read_corpus(
-    path: Source,
+    path: Source | list[str],
     *,
     tagged: bool = True,
     plain: bool = False,
     column: str | None = None,
     unknown: str | None = None,
     reading: Reading = AS_FOUND,
-    share: Callable[[int], range] | None = None,
+    share: Share | None = None,
     how: Segmentation = TRAINING,
 ) -> Corpus:
     """The corpus of a file in columns, as in CoNLL-2003 (word, pos, chunk, tag) and CoNLL-2000 (word, pos, tag).
@@ -59,7 +62,8 @@ def read_corpus(
     Files are UTF-8, plain or compressed by gzip, of at most 512 MiB of text; larger data are several files of one form.
 
     Args:
-        path: the file, an open text stream, or a pattern such as ``shards/*.conll.gz``, for all files that match.
+        path: the file, an open text stream, or a pattern such as ``shards/*.conll.gz``, for all files that match but
+            empty ones; or a list of files.
         tagged: a column has the tags; otherwise all columns behind the words are columns of the sentences.
         plain: tags may be any strings, and not those of entities alone.
         column: the file is CoNLL-U, and this column has the tags. Comments, rows of several words and empty nodes are
@@ -90,17 +94,17 @@ def read_corpus(
             )
         return sample.columns(tagged, plain, unknown, reading)
 
-    if isinstance(path, str) and (files := shards(path)) != [path]:
+    files = path if isinstance(path, list) else shards(path) if isinstance(path, str) else []
+    if isinstance(path, list) or files not in ([], [path]):
+        name = source_name(path)
         read = partial(
             read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading, how=how
         )
         corpora = list(map(read, files))
-        if len({corpus.form for corpus in corpora}) > 1:
-            forms = "; ".join(f"{file}: {corpus.form}" for file, corpus in zip(files, corpora, strict=True))
-            raise ValueError(f"{path}: files must be of one form, got {bounded(forms)}")
+        expect_one_form(name, files, [corpus.form for corpus in corpora])
         if isinstance(first := corpora[0], TextCorpus):
             joined = chain.from_iterable(corpus.texts for corpus in corpora if isinstance(corpus, TextCorpus))
-            return TextCorpus.of_texts(joined, first.kind, how, path, share)
+            return TextCorpus.of_texts(joined, first.kind, how, name, share)
         whole = Corpus.joined(corpora)
         return whole if share is None else whole.part(share(len(whole)))
     if column is None and not reading.chosen and (texts := brat_texts(path)):
@@ -111,12 +115,19 @@ def read_corpus(
     return read_laid_out(path, choose, share, reading.encoding)
 
 
+def expect_one_form(name: str, parts: Sequence[object], forms: Sequence[str]) -> None:
+    """Refuse a corpus of this name whose parts are not all of one form."""
+    if len({*forms}) > 1:
+        found = "; ".join(f"{part}: {form}" for part, form in zip(parts, forms, strict=True))
+        raise ValueError(f"{name}: files must be of one form, got {bounded(found)}")
+
+
 def texts_of(
     kind: Kind,
     how: Segmentation,
     reading: Reading = AS_FOUND,
     annotated: bool = False,
-    share: Callable[[int], range] | None = None,
+    share: Share | None = None,
 ) -> Reader:
     """What reads the texts of a file of some kind; arguments are those of :func:`read_corpus`."""
 
@@ -147,7 +158,7 @@ def documents_of(
 def read_laid_out(
     path: Source,
     choose: Callable[[str, bytes], Layout | Reader],
-    share: Callable[[int], range] | None = None,
+    share: Share | None = None,
     encoding: str | None = None,
 ) -> Corpus:
     """The corpus of a file in the layout, or by the reader, that ``choose`` gives for its name and its first lines.
@@ -246,7 +257,7 @@ def expect_words(hidden: NDArray[np.int64], sizes: NDArray[np.int64], name: str)
         raise ValueError(f"{name}: sentence {whole[0] + 1} of {len(sizes)}: {_HIDDEN}")
 
 
-def lines_of(share: Callable[[int], range], whole: Iterable[bytes], separator: re.Pattern[str]) -> range:
+def lines_of(share: Share, whole: Iterable[bytes], separator: re.Pattern[str]) -> range:
     """The lines of some neighbouring sentences; each sentence has all lines up to the next.
 
     Args:

@@ -32,8 +32,10 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 Source = str | PathLike[str] | TextIO
 
 
-def source_name(path: Source) -> str:
-    """The name of a file or stream, for messages."""
+def source_name(path: Source | list[str]) -> str:
+    """The name of a file or stream, or of several files, for messages."""
+    if isinstance(path, list):
+        return f"{path[0]} to {path[-1]}"
     if path is sys.stdin:
         return "standard input"
     return str(path) if isinstance(path, (str, PathLike)) else str(getattr(path, "name", "standard input"))

@@ -17,15 +17,16 @@ from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
 from structsmooth.problems import Problem
 from structsmooth.settings import Interval, Positive
-from structsmooth.tasks.base import FittedTask, Predictions, Split, process_share
+from structsmooth.tasks.base import FittedTask, Predictions, Split
 from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.distribution import TOGETHER, TaggingDistribution
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.text.exported import write_tagger
+from structsmooth.tasks.text.own import own_corpus
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.arrivals import arrivals
-from structsmooth.text.conll import read_corpus
+from structsmooth.text.conll import Share, read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.documents import TRAINING, UNCUT
 from structsmooth.text.encoders import AttributeEncoder, DictionaryEncoder, HashingEncoder, attribute_counts
@@ -326,8 +327,8 @@ class Tagging(Encoded):
     def templates(self) -> Templates:
         """The attributes of tokens."""
 
-    def read(self, path: str | TextIO, split: Split = "train", share: Callable[[int], range] | None = None) -> Corpus:
-        """Sentences of a file, or neighbours among them: see :func:`read_corpus`."""
+    def read(self, path: str | TextIO | list[str], split: Split = "train", share: Share | None = None) -> Corpus:
+        """Sentences of a file or of several, or neighbours among them: see :func:`read_corpus`."""
         tags = self.tag_column if self.column is None or self.reads_universal else int(self.column)
         corpus = read_corpus(
             path,
@@ -368,8 +369,8 @@ class Tagging(Encoded):
         return documents.tolist() if documents is not None and documents[0] < documents[-1] else None
 
     def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
-        """The tagger of all sentences, of which each process parses its own alone."""
-        shard = processes.run_on_all_ranks(lambda: self.read(path, "train", process_share))
+        """The tagger of all sentences, of which each process parses its own alone, of files of its own if it can."""
+        shard = own_corpus(self.read, path)
         return self.fit(shard, processes.gathered), shard
 
     def fit(

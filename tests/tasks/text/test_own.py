@@ -1,6 +1,8 @@
 """Two processes that each read their own sentences, beside one that reads all."""
 
+import gzip
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,9 @@ import pytest
 import torch
 from two_processes import ended, started
 
+from structsmooth.files import checksum, shards
 from structsmooth.problems import partitioned
+from structsmooth.shares import checksum_of_all, own_files
 from structsmooth.solvers import CoCoA
 from structsmooth.tasks import NER, Task
 from structsmooth.tasks.text.tagging import Tagging
@@ -53,6 +57,16 @@ def run_all(folder: Path) -> dict[str, Any]:
             "dropped": [sentence.words for sentence in dropped],
             "same weights": torch.equal(*weights),
         }
+    for name in ("columns", "texts"):
+        pattern = str(folder / name / "*")
+        fitted, own = NER(bits=0).fit_own(pattern)
+        results[name] = {
+            "fitted": fitted.to_dict(),
+            "own": [sentence.words for sentence in own],
+            "files": own_files(pattern),
+            "checksum": checksum_of_all(pattern),
+        }
+    results["few files"] = own_files(str(folder / "few" / "*"))
     return results
 
 
@@ -81,6 +95,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shares")
     for name, sentences in {"train.txt": SENTENCES, **MALFORMED}.items():
         (folder / name).write_text("\n".join(sentences))
+    for name in ("columns", "texts", "few"):
+        (folder / name).mkdir()
+    for i, sentence in enumerate(SENTENCES):
+        (folder / "columns" / f"{i}.gz").write_bytes(gzip.compress(sentence.encode()))
+    (folder / "columns" / "1a.gz").write_bytes(gzip.compress(b""))
+    (folder / "columns" / "7.gz").touch()
+    # The span of the last text goes over a line break, so that one alone ends no sentence, wherever it stands.
+    texts = ["Ada met Bob.\nOslo", "New\nYork fell"]
+    for i, (text, span) in enumerate(zip(texts, ([8, 11, "PER"], [0, 8, "LOC"]), strict=True)):
+        (folder / "texts" / f"{i}.jsonl").write_text(json.dumps({"text": text, "label": [span]}) + "\n")
+    (folder / "few" / "0.txt").write_text("\n".join(SENTENCES))
+    (folder / "few" / "1.txt").touch()
     return folder
 
 
@@ -106,6 +132,24 @@ def test_each_has_its_own_sentences(both: list[dict[str, Any]], name: str) -> No
     assert second["own"] == second["dropped"]
     words = [[row.split()[0] for row in sentence.splitlines()] for sentence in SENTENCES]
     assert [first["own"], second["own"]] == [words[:2], words[2:]]
+
+
+@pytest.mark.parametrize("name", ["columns", "texts"])
+def test_each_opens_its_own_files(both: list[dict[str, Any]], folder: Path, name: str) -> None:
+    pattern = str(folder / name / "*")
+    first, second = (results[name] for results in both)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of spans over line breaks
+        whole = NER(bits=0).read(pattern)
+    assert first["own"] + second["own"] == [sentence.words for sentence in whole]
+    assert first["fitted"] == second["fitted"] == NER(bits=0).fit(whole).to_dict()
+    assert first["checksum"] == second["checksum"] == checksum(pattern)
+    assert not {*first["files"]} & {*second["files"]}
+    assert sorted(first["files"] + second["files"]) == shards(pattern)
+
+
+def test_all_read_files_of_which_some_would_have_none(both: list[dict[str, Any]]) -> None:
+    assert [results["few files"] for results in both] == [None, None]
 
 
 @pytest.mark.parametrize("name", TASKS)
