@@ -16,19 +16,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# How long to wait for the work of others. If one of them dies, the wait fails at once, or torchrun ends all of them.
+# How long to wait for the work of others. If one of them dies, the wait fails at once; if it is lost, by heartbeats.
 _PATIENCE = timedelta(days=1)
 # Seconds between looks into the store while processes find each other.
 _POLL = 0.02
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def joined(patience: float = 60.0) -> Iterator[None]:
     """Join the processes that ``torchrun`` started along with this one; without ``torchrun``, do nothing.
 
     Tensors on the CPU travel by gloo. Tensors on GPUs travel by NCCL if every process of the machine has a GPU of its
     own, else by gloo.
+
+    A process whose machine is lost, or that hangs, ends the others: with exit code 1 and a message that names it. They
+    work on only if ``torchrun`` starts all of them again, from what the program has saved.
+
+    Args:
+        patience: seconds after which a process that is not heard of is lost.
+
+    Raises:
+        ValueError: a patience that is not positive.
+        ConnectionError: the processes do not find each other.
     """
+    if not patience > 0:
+        raise ValueError(f"patience must be positive, in seconds, got {patience}")
     if int(os.environ.get("WORLD_SIZE", 1)) == 1 or count() > 1:
         yield
         return
@@ -39,6 +51,8 @@ def joined() -> Iterator[None]:
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
+    from structsmooth.heartbeats import heartbeats
+
     local_rank, local_count = (int(os.environ.get(name, 0)) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     enough_gpus = 0 < local_count <= torch.cuda.device_count()
     if enough_gpus:
@@ -46,14 +60,16 @@ def joined() -> Iterator[None]:
     backends = "cpu:gloo,cuda:nccl" if enough_gpus else "gloo"
     with _noticing_losses():
         store, global_rank, size = next(rendezvous("env://", timeout=_PATIENCE))
-        fresh = PrefixStore(_agreed_name(store, global_rank, size), store)
+        name = _agreed_name(store, global_rank, size)
+        fresh = PrefixStore(name, store)
         distributed.init_process_group(backends, store=fresh, rank=global_rank, world_size=size, timeout=_PATIENCE)
     # The end of a group waits for its threads, which may need the interpreter's lock to release tensors. In PyTorch 2.5
     # the group holds that lock meanwhile, and its backend does not, so the backend has to be what ends last.
     assert distributed.group.WORLD is not None
     backend = distributed.group.WORLD._get_backend(torch.device("cpu"))
     try:
-        yield
+        with heartbeats(name, global_rank, size, patience):
+            yield
     finally:
         distributed.destroy_process_group()
         del backend

@@ -25,6 +25,7 @@ FOREIGN = {
     "_base": "torch does not tell otherwise whose memory a view has",
     "_current_level": "nor whether forward-mode derivatives are being computed",
     "_dynamo_marked_constant": "the decorator that sets it imports the compiler",
+    "_exit": "the end of a process whose main thread waits in a call that nothing else ends",
     "_get_backend": "torch has no other access to the parts of a group of processes",
     "_higher_order_ops": "torch has no other scan for graphs with an open number of steps",
     "_pytree": "torch has no other access to containers that it does not know",

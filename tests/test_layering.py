@@ -14,6 +14,7 @@ LAYERS = [
         "structsmooth.compiled",
         "structsmooth.data",
         "structsmooth.files",
+        "structsmooth.heartbeats",
         "structsmooth.kernels",
         "structsmooth.lazy",
         "structsmooth.processes",

@@ -1,13 +1,16 @@
 """Processes join and leave."""
 
+import socket
 from importlib import import_module
 from threading import Thread
+from time import monotonic
 
 import pytest
 from torch.distributed import HashStore, TCPStore
 from two_processes import ended, started
 
 from structsmooth import processes
+from structsmooth.heartbeats import Heartbeats
 
 LEAVING = """
 import weakref
@@ -124,3 +127,53 @@ def test_processes_that_differ_are_named(monkeypatch):
     monkeypatch.setattr(processes, "gathered", lambda own: [own, {"solver": "sgd", "eta": "1"}])
     with pytest.raises(ValueError, match="solver is bcfw in process 0 and sgd in process 1"):
         processes.agree({"lam": "1/n", "solver": "bcfw"})
+
+
+WAITING = """
+import os, signal, sys, time
+import torch
+from structsmooth import processes
+with processes.joined(patience=3.0):
+    if processes.rank() == int(sys.argv[1]):
+        processes.wait()
+        print("stops", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    processes.wait()
+    processes.summed(torch.ones(1))  # of the other, which never comes
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_process_that_hangs_is_named_and_ends_the_others(stopped):
+    both = started(WAITING, str(stopped))
+    try:
+        other = both[1 - stopped]
+        _, errors = other.communicate(timeout=60)
+        assert other.returncode == 1
+        assert f"process {1 - stopped} ends: " in errors
+        name = socket.gethostname()
+        assert f"process {stopped} on {name} has not been heard of for 3 s" in errors or "the store" in errors
+    finally:
+        for process in both:
+            process.kill()
+        both[stopped].communicate()
+
+
+def test_who_is_lost(monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    store = HashStore()
+    first, second = (Heartbeats(store, rank, 2, 60.0) for rank in range(2))
+    first.exchange(b"0")
+    second.exchange(b"0")
+    first.exchange(b"1")
+    now = monotonic()
+    assert first.lost(now) is None
+    assert first.lost(now + 59) is None
+    assert first.lost(now + 61) == "the store of the processes, on the first process, has not answered for 60 s"
+    first.answered = now + 61
+    assert first.lost(now + 61) == f"process 1 on {socket.gethostname()} has not been heard of for 60 s"
+    second.exchange(b"left")
+    first.exchange(b"2")
+    first.answered = now + 200
+    assert first.lost(now + 200) is None

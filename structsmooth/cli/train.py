@@ -26,7 +26,9 @@ from structsmooth.tasks.trained import TrainedModel
 from structsmooth.terminal import console
 
 # Options that may change when a run is resumed.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", *PRESENTATION}
+_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", "patience"} | {
+    *PRESENTATION
+}
 # Those that may differ between the processes of a run.
 _PER_PROCESS = {"run", "device", *PRESENTATION}
 _INTERRUPTED = 130
@@ -42,11 +44,9 @@ def _only_first_speaks() -> Iterator[None]:
         yield
 
 
-@processes.joined()
-@_only_first_speaks()
 def train(options: Namespace) -> int:
     """Train a model for a task and save it; ``--resume`` continues an interrupted run."""
-    with ExitStack() as held:
+    with processes.joined(options.patience), _only_first_speaks(), ExitStack() as held:
         return _trained(options, *processes.run_on_all_ranks(lambda: _prepared(options, held)))
 
 
@@ -172,6 +172,8 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--calibrate", action="store_true", help=help_calibrate)
     help_device = "where scores of a module are computed and learned, such as cuda; predictions are made on the CPU"
     run.add_argument("--device", type=usable_device, default="cpu", help=f"{help_device} (default: cpu)")
+    help_patience = "seconds after which the other processes of a run end because one of them is not heard of"
+    run.add_argument("--patience", type=float, default=60.0, metavar="S", help=f"{help_patience} (default: 60)")
     present = run.add_mutually_exclusive_group()
     present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")
