@@ -13,7 +13,7 @@ from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined] - public, but not in __all__
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 _BEATS = 6  # in the time after which a process is lost
