@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from structsmooth.structures import Subset as Subset
     from structsmooth.structures import Subwindows as Subwindows
     from structsmooth.structures import Tree as Tree
+    from structsmooth.tasks.batches import batch_predictor as batch_predictor
     from structsmooth.tasks.trained import load as load
     from structsmooth.tasks.trained import train as train
 

@@ -75,6 +75,7 @@ LAYERS = [
     {"structsmooth.tasks.parsing"},
     {"structsmooth.tasks.__init__"},
     {"structsmooth.tasks.trained"},
+    {"structsmooth.tasks.batches"},
     {"structsmooth.estimators", "structsmooth.report"},
     {"structsmooth.cli"},
     {"structsmooth.__main__", "scripts"},
