@@ -242,6 +242,14 @@ class FittedTask(ABC):
         """
         raise self._not_exported("scores from tensors")
 
+    def write_exported(self, weights: Tensor, path: Path, form: Literal["onnx", "pt2"]) -> None:
+        """Write what :meth:`exported` gives into a file.
+
+        Raises:
+            ValueError: scores that are no such module.
+        """
+        self.exported(weights).save(path, form)
+
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """Write what predicts by Python and numpy alone.
 
@@ -251,7 +259,8 @@ class FittedTask(ABC):
         raise self._not_exported("decoder in numpy")
 
     def _not_exported(self, lacking: str) -> ValueError:
-        remedy = "taggers export as --format numpy, segments as onnx and pt2; load(DIR).predict serves all tasks"
+        remedy = "taggers export as --format numpy, or onnx with an encoder, segments as onnx and pt2; "
+        remedy += "load(DIR).predict serves all tasks"
         return ValueError(f"{type(self.task).__name__} has no {lacking}: {remedy}")
 
     def save_files(self, folder: Path) -> list[str]:

@@ -185,7 +185,7 @@ def export(options: Namespace) -> int:
     if options.format == "numpy":
         model.task.write_standalone(model.weights, output)
     else:
-        model.task.exported(model.weights).save(output, options.format)
+        model.task.write_exported(model.weights, output, options.format)
     return 0
 
 
@@ -194,7 +194,8 @@ def add_export(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     _add_model(parser)
     help_format = (
         "onnx and pt2: for segments, a file with all that predict does, from samples; numpy: for taggers, a "
-        "folder with the weights and a program in Python and numpy"
+        "folder with the weights and a program in Python and numpy; onnx: for taggers with an encoder, a folder with "
+        "their network and a program in Python, onnxruntime and tokenizers"
     )
     parser.add_argument("--format", required=True, choices=("onnx", "pt2", "numpy"), help=help_format)
     parser.add_argument("--output", metavar="PATH", required=True, help="the file or folder to write")

@@ -44,6 +44,9 @@ class PretrainedEncoder:
     Attributes:
         width: number of features of a piece in one layer.
         depth: number of layers; layer 0 has the embeddings, and layer ``depth`` the last features.
+        before: ids of the pieces that stand before every text.
+        after: ids of those behind it.
+        unknown: id of the piece for words that no other stands for.
         room: number of pieces that the network reads at once, beside those that stand around every text.
     """
 
@@ -51,10 +54,11 @@ class PretrainedEncoder:
         self.tokenizer, self.network, self.digest = tokenizer, network, digest
         config: Any = network.config
         self.width, self.depth = int(config.hidden_size), int(config.num_hidden_layers)
+        self.unknown = next(i for i in (tokenizer.unk_token_id, tokenizer.pad_token_id, 0) if i is not None)
         bare, framed = (_ids(tokenizer, [["a"]], add_special_tokens=framed)[0] for framed in (False, True))
         before = next(i for i in range(len(framed)) if framed[i : i + len(bare)] == bare)
-        self._before, self._after = framed[:before], framed[before + len(bare) :]
-        self.room = _longest(tokenizer, network) - len(self._before) - len(self._after)
+        self.before, self.after = framed[:before], framed[before + len(bare) :]
+        self.room = _longest(tokenizer, network) - len(self.before) - len(self.after)
         if self.room < 2:
             raise ValueError(f"the network reads {self.room} pieces at once, which is too few")
 
@@ -91,8 +95,9 @@ class PretrainedEncoder:
             words: different words.
             numbers: the words of the text as numbers among them.
         """
-        unknown = next(i for i in (self.tokenizer.unk_token_id, self.tokenizer.pad_token_id, 0) if i is not None)
-        found = [ids or [unknown] for ids in _ids(self.tokenizer, [[word] for word in words], add_special_tokens=False)]
+        found = [
+            ids or [self.unknown] for ids in _ids(self.tokenizer, [[word] for word in words], add_special_tokens=False)
+        ]
         sizes = np.array([len(ids) for ids in found], dtype=np.int64)
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[numbers])])
         return Pieces(np.array([i for number in numbers.tolist() for i in found[number]], dtype=np.int64), first)
@@ -103,7 +108,7 @@ class PretrainedEncoder:
         """What :meth:`rows` gives, for windows of similar lengths at a time, the longest first."""
         order = sorted(range(len(seen)), key=lambda i: seen[i].end - seen[i].begin)
         while order:
-            longest = seen[order[-1]].end - seen[order[-1]].begin + len(self._before) + len(self._after)
+            longest = seen[order[-1]].end - seen[order[-1]].begin + len(self.before) + len(self.after)
             batch = [seen[order.pop()] for _ in range(min(len(order), max(1, _ROWS // longest)))]
             yield np.concatenate([w.words for w in batch]), self.rows(pieces, batch, layers)
 
@@ -119,7 +124,7 @@ class PretrainedEncoder:
             The hidden layers of the first pieces of the words, joined: [words, layers · width].
         """
         hidden = self._hidden([pieces.ids[w.begin : w.end] for w in seen], layers)
-        places = [torch.from_numpy(pieces.first[w.words] - w.begin) + len(self._before) for w in seen]
+        places = [torch.from_numpy(pieces.first[w.words] - w.begin) + len(self.before) for w in seen]
         return torch.cat([hidden[i, at.to(hidden.device)] for i, at in enumerate(places)])
 
     def windows(self, pieces: Pieces, offsets: Numbers, documents: Numbers, context: int) -> list[list[Window]]:
@@ -140,7 +145,7 @@ class PretrainedEncoder:
 
     def _hidden(self, texts: Sequence[Numbers], layers: Sequence[int]) -> Tensor:
         """Hidden layers of pieces, joined: [B, T, layers · width]."""
-        rows = [torch.tensor([*self._before, *text.tolist(), *self._after]) for text in texts]
+        rows = [torch.tensor([*self.before, *text.tolist(), *self.after]) for text in texts]
         ids, mask = (pad_sequence(x, batch_first=True) for x in (rows, [torch.ones_like(row) for row in rows]))
         device = next(self.network.parameters()).device
         out: Any = self.network(input_ids=ids.to(device), attention_mask=mask.to(device), output_hidden_states=True)

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 Value = str | None
+Sentence = str | Sequence[str | Sequence[str]]  # a line of text, words, or tuples of words and other columns
 BLANKS = " \t\r\n\v\f"  # between columns: words may contain no-break spaces and separators of files
 INVISIBLE = BLANKS + "".join(map(chr, [*range(0x1C, 0x20), 0x85, 0xA0, 0xAD, 0x1680, 0x180E, *range(0x2000, 0x200E)]))
 INVISIBLE += "\u115f\u1160\u2028\u2029\u202f\u205f\u2060\u2800\u3000\u3164\ufeff\uffa0"  # blanks of all widths
@@ -157,6 +158,33 @@ def _plain(word: str) -> str:
     return word.lower().replace("\u2019", "'")
 
 
+class Attributes:
+    """Attributes of tokens, by the rows of their weights, as a model describes them."""
+
+    def __init__(self, model: dict[str, Any]) -> None:
+        self.templates, self.bits = model["templates"], model["bits"]
+        self.row_of: dict[Any, int] = {key: row for row, key in enumerate(model["attributes"])}
+        self.splitter = Splitter(model["clitics"])
+
+    def tokens(self, sentence: Sentence) -> list[tuple[str, ...]]:
+        """The tokens of a sentence."""
+        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
+        return [(token,) if isinstance(token, str) else tuple(token) for token in words]
+
+    def rows(self, tokens: list[tuple[str, ...]]) -> list[list[int]]:
+        """Rows of the attributes of each token; -1 for those without weights."""
+        columns = {name for cells, _, _ in self.templates for name, _ in cells}
+        values = {name: [_value(name, token) for token in tokens] for name in columns}
+
+        def of_token(t: int) -> Iterator[int]:
+            for cells, spelling, arguments in self.templates:
+                seen = [values[c][t + o] if 0 <= t + o < len(tokens) else None for c, o in cells]
+                for name in SPELLINGS[spelling](*arguments, *seen):
+                    yield self.row_of.get(name if self.bits is None else zlib.crc32(name.encode()) % 2**self.bits, -1)
+
+        return [list(of_token(t)) for t in range(len(tokens))]
+
+
 class Tagger:
     """A linear chain over tags, from a folder that ``structsmooth export`` wrote."""
 
@@ -164,23 +192,20 @@ class Tagger:
         self.model: dict[str, Any] = json.loads(Path(folder, "tagger.json").read_text(encoding="utf-8"))
         arrays = np.load(Path(folder, "weights.npz"), allow_pickle=False)
         self.transition, (self.start, self.stop) = arrays["transition"], arrays["ends"]
-        # The last row is that of attributes without weights.
-        self.rows = np.concatenate([arrays["rows"], np.zeros((1, len(self.start)))])
-        keys = self.model["attributes"] if self.model["bits"] is None else arrays["buckets"].tolist()
-        self.row_of: dict[Any, int] = {key: row for row, key in enumerate(keys)}
-        self.splitter = Splitter(self.model["clitics"])
+        self.weights = np.pad(arrays["rows"], ((0, 1), (0, 0)))  # the last row is that of attributes without weights
+        self.attributes = Attributes(self.model)
 
-    def tag(self, sentence: str | Sequence[str | Sequence[str]]) -> list[str]:
-        """The best tags of a line of text, of words, or of tuples of words and their other columns."""
-        tokens = self._tokens(sentence)
+    def tag(self, sentence: Sentence) -> list[str]:
+        """The best tags of a sentence."""
+        tokens = self.attributes.tokens(sentence)
         return [self.model["tags"][state] for state in self._best(self._scores(tokens))] if tokens else []
 
-    def probabilities(self, sentence: str | Sequence[str | Sequence[str]]) -> Any:
+    def probabilities(self, sentence: Sentence) -> Any:
         """Probabilities [T, S] of the tags at each token, in the order of ``model["tags"]``.
 
         They are calibrated if ``model["temperature"]`` is a number, by which scores are divided.
         """
-        tokens, heat = self._tokens(sentence), self.model["temperature"] or 1.0
+        tokens, heat = self.attributes.tokens(sentence), self.model["temperature"] or 1.0
         if not tokens:
             return np.zeros((0, len(self.start)))
         scores, transition = self._scores(tokens) / heat, self.transition / heat
@@ -191,28 +216,12 @@ class Tagger:
             after.append(_log_sums(transition + row + after[-1], 1))
         return np.exp(np.array(before) + after[::-1] - _log_sums(before[-1], 0))
 
-    def _tokens(self, sentence: str | Sequence[str | Sequence[str]]) -> list[tuple[str, ...]]:
-        words = self.splitter.words(sentence) if isinstance(sentence, str) else sentence
-        return [(token,) if isinstance(token, str) else tuple(token) for token in words]
-
     def _scores(self, tokens: list[tuple[str, ...]]) -> Any:
         """Scores [T, S] of the tags of each token."""
-        columns = {name for cells, _, _ in self.model["templates"] for name, _ in cells}
-        values = {name: [_value(name, token) for token in tokens] for name in columns}
-        scores = np.zeros((len(tokens), len(self.start)))
-        for t in range(len(tokens)):
-            found: list[str] = []
-            for cells, spelling, arguments in self.model["templates"]:
-                seen = [values[c][t + o] if 0 <= t + o < len(tokens) else None for c, o in cells]
-                found.extend(SPELLINGS[spelling](*arguments, *seen))
-            scores[t] = self.rows[list(map(self._row, found))].sum(0)
+        scores = np.array([self.weights[rows].sum(0) for rows in self.attributes.rows(tokens)])
         scores[0] += self.start
         scores[-1] += self.stop
         return scores
-
-    def _row(self, attribute: str) -> int:
-        bits = self.model["bits"]
-        return self.row_of.get(attribute if bits is None else zlib.crc32(attribute.encode()) & ((1 << bits) - 1), -1)
 
     def _best(self, scores: Any) -> list[int]:
         """The states of the best sequence, by the Viterbi algorithm."""
@@ -247,5 +256,5 @@ def _value(column: str, token: tuple[str, ...]) -> Value:
 if __name__ == "__main__":
     tagger = Tagger(Path(__file__).parent)
     for line in sys.stdin:
-        words = tagger.splitter.words(line)
+        words = tagger.attributes.splitter.words(line)
         print(*map("\t".join, zip(words, tagger.tag(words), strict=True)), "", sep="\n")

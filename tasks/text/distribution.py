@@ -5,16 +5,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from structsmooth.encoders import WordsAndFrozen
+from structsmooth.export import Exported
 from structsmooth.sequences import Sequences
 from structsmooth.structures import LinearChain
 from structsmooth.tasks.base import LastResultCache, Predictions
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
+from structsmooth.tasks.text.exported import exported_tagger, write_encoded_tagger, write_tagger
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder
 from structsmooth.text.inputs import Inputs
@@ -66,6 +68,32 @@ class TaggingDistribution(ProbabilisticTask):
             return self
         frozen = replace(self.attributes.frozen, place=str(folder / _ENCODER))
         return replace(self, attributes=replace(self.attributes, frozen=frozen))
+
+    def write_standalone(self, weights: Tensor, folder: Path) -> None:
+        """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
+        how = self.tagger, self.attributes, self._templates, self.inputs.clitics
+        write_tagger(folder, *how, weights, self.temperature)
+
+    def exported(self, weights: Tensor) -> Exported:
+        """All from pieces and numbers of attributes to tags, as :class:`.EncodedTagger` says.
+
+        Raises:
+            ValueError: a tagger without encoder.
+        """
+        if not isinstance(self.attributes, WordsAndFrozen):
+            return super().exported(weights)
+        return exported_tagger(self.attributes, self.tagger, weights, self.temperature)
+
+    def write_exported(self, weights: Tensor, path: Path, form: Literal["onnx", "pt2"]) -> None:
+        """A folder with ``tagger.onnx`` and a program for text; see :mod:`structsmooth.encoders.standalone`.
+
+        A ``.pt2`` is a file of the graph alone.
+        """
+        if form == "pt2" or not isinstance(both := self.attributes, WordsAndFrozen):
+            super().write_exported(weights, path, form)
+        else:
+            how = self._templates, self.inputs.clitics, weights, self.temperature
+            write_encoded_tagger(path, self.tagger, both, *how)
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
         """The chains of sentences whose tags are all known and among those of the training data, and their states.

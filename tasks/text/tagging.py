@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 from torch import Tensor
@@ -22,7 +21,6 @@ from structsmooth.tasks.chains import transition_matrix
 from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.distribution import TOGETHER, TaggingDistribution
 from structsmooth.tasks.text.encoded import Encoded
-from structsmooth.tasks.text.exported import write_tagger
 from structsmooth.tasks.text.own import own_corpus
 from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.arrivals import arrivals
@@ -206,11 +204,6 @@ class FittedTagging(TaggingDistribution):
         if not isinstance(example, TextSentence):
             return values
         return {"text": example.text, **values, "offsets": [list(place) for place in example.places]}
-
-    def write_standalone(self, weights: Tensor, folder: Path) -> None:
-        """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
-        how = self.tagger, self.attributes, self._templates, self.inputs.clitics
-        write_tagger(folder, *how, weights, self.temperature)
 
     def show_example(
         self, example: Sentence, ranked: Sequence[tuple[float, list[str]]], probabilities: Sequence[float] | None = None
