@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -130,11 +129,15 @@ class FrozenFeatures:
 
     def _blocks(self, encoder: PretrainedEncoder, corpus: Corpus, width: int) -> Iterator[NDArray[np.float32]]:
         """The features of some sentences at a time, in order."""
-        pieces = encoder.pieces([token.word for token in corpus.distinct], corpus.tokens)
-        seen = encoder.windows(pieces, corpus.offsets, documents_of(corpus), self.context)
+        whole, numbers = self._read(corpus)
+        pieces = encoder.pieces([token.word for token in whole.distinct], whole.tokens)
+        seen = encoder.windows(pieces, whole.offsets, documents_of(whole), self.context)
+        moved = (corpus.offsets[:-1] - whole.offsets[numbers]).tolist()
         for begin in tracked(range(0, len(corpus), _SENTENCES), "encoding"):
-            of_part = list(chain.from_iterable(seen[begin : begin + _SENTENCES]))
-            first, last = corpus.offsets[begin], corpus.offsets[min(begin + _SENTENCES, len(corpus))]
+            end = min(begin + _SENTENCES, len(corpus))
+            some = zip(numbers[begin:end].tolist(), moved[begin:end], strict=True)
+            of_part = [window._replace(words=window.words + by) for i, by in some for window in seen[i]]
+            first, last = corpus.offsets[begin], corpus.offsets[end]
             rows = np.empty((last - first, width), np.float32)
             with torch.inference_mode():
                 for words, features in encoder.features(pieces, of_part, self.layers):
@@ -144,11 +147,16 @@ class FrozenFeatures:
     def _key(self, corpus: Corpus) -> str:
         """A digest of the encoder, of what is read of it, and of the words of a corpus."""
         total = sha256(f"{self.digest} {self.layers} {self.context}".encode())
-        total.update("\n".join(token.word for token in corpus.distinct).encode())
-        documents = documents_of(corpus) if self.context else np.empty(0)
-        for numbers in (corpus.tokens, corpus.offsets, documents):
+        whole, chosen = self._read(corpus)
+        total.update("\n".join(token.word for token in whole.distinct).encode())
+        documents = (documents_of(whole), chosen) if self.context else ()
+        for numbers in (whole.tokens, whole.offsets, *documents):
             total.update(np.ascontiguousarray(numbers).tobytes())
         return total.hexdigest()[:32]
+
+    def _read(self, corpus: Corpus) -> tuple[Corpus, NDArray[np.int64]]:
+        """What the network reads for the sentences of a corpus, and their numbers there: neighbours are context."""
+        return corpus.whole if self.context else (corpus, np.arange(len(corpus)))
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class PretrainedEncoder:
             The hidden layers of the first pieces of the words, joined: [words, layers · width].
         """
         hidden = self._hidden([pieces.ids[w.begin : w.end] for w in seen], layers)
-        places = [torch.from_numpy(pieces.first[w.words] - w.begin) + len(self.before) for w in seen]
+        places = [torch.from_numpy(w.places) + len(self.before) for w in seen]
         return torch.cat([hidden[i, at.to(hidden.device)] for i, at in enumerate(places)])
 
     def windows(self, pieces: Pieces, offsets: Numbers, documents: Numbers, context: int) -> list[list[Window]]:

@@ -72,7 +72,7 @@ class Tagger:
             pieces, first = self._pieces([token[0] for token in tokens])
             place = np.zeros((size, 2), np.int64)
             for seen in windows(first, range(len(tokens)), range(len(pieces)), self.model["room"]):
-                place[seen.words, 0], place[seen.words, 1] = len(rows), first[seen.words] - seen.begin + len(before)
+                place[seen.words, 0], place[seen.words, 1] = len(rows), seen.places + len(before)
                 rows.append([*before, *pieces[seen.begin : seen.end], *after])
             places.append(place)
         attributes = [self.attributes.rows(tokens) for tokens in sentences]

@@ -10,11 +10,12 @@ Numbers = NDArray[np.int64]
 
 
 class Window(NamedTuple):
-    """Pieces ``begin`` to ``end`` of a text, and the words that are taken from there: their numbers."""
+    """Pieces ``begin`` to ``end`` of a text; the numbers of words that are taken from there, and their first pieces."""
 
     begin: int
     end: int
     words: Numbers
+    places: Numbers
 
 
 def windows(first: Numbers, words: range, around: range, room: int) -> Iterator[Window]:
@@ -43,7 +44,7 @@ def windows(first: Numbers, words: range, around: range, room: int) -> Iterator[
         left, right = begin - around.start, around.stop - end
         spare = room - (end - begin)
         left = min(left, max(spare // 2, spare - right))
-        yield Window(begin - left, end + min(right, spare - left), numbers)
+        yield Window(begin - left, end + min(right, spare - left), numbers, first[numbers] - begin + left)
         return
     starts = np.unique(np.minimum(np.arange(begin, end, max(room // 2, 1)), end - room))
     places = first[numbers, None]
@@ -51,4 +52,4 @@ def windows(first: Numbers, words: range, around: range, room: int) -> Iterator[
     chosen = margins.argmax(1)
     for number, start in enumerate(starts.tolist()):
         if (shown := numbers[chosen == number]).size:
-            yield Window(start, start + room, shown)
+            yield Window(start, start + room, shown, first[shown] - start)

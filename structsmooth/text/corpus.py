@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, overload
 
@@ -42,12 +42,14 @@ class Sentence:
         columns: the columns between words and tags, such as part-of-speech and chunk tags.
         tags: the last column; None where tags are to be predicted.
         allowed: the tags that may be predicted for each token; all if not given.
+        origin: the corpus that it is of, which knows its neighbours, and its number there.
     """
 
     words: list[str]
     columns: list[list[str]]
     tags: list[str] | None = None
     allowed: Allowed | None = None
+    origin: "Origin | None" = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -82,6 +84,7 @@ class Corpus(Sequence[Sentence]):
         form: what the file was read as, in words; none if they are from no file.
         separator: between the columns of the file, if that is known.
         allowed: the tags that may be predicted for the tokens of each sentence; all if not given.
+        source: the corpus of which these are some sentences, and their numbers there: int64 [n].
     """
 
     distinct: list[Token]
@@ -91,6 +94,7 @@ class Corpus(Sequence[Sentence]):
     form: str = ""
     separator: str | None = None
     allowed: Sequence[Allowed | None] | None = None
+    source: "tuple[Corpus, NDArray[np.int64]] | None" = None
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence]) -> "Corpus":
@@ -100,7 +104,7 @@ class Corpus(Sequence[Sentence]):
         numbers: dict[Token, int] = {}
         tokens = array("i", (numbers.setdefault(token, len(numbers)) for s in sentences for token in s.tokens))
         offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
-        return cls(list(numbers), np.array(tokens, dtype=np.int32), offsets)
+        return cls(list(numbers), np.array(tokens, dtype=np.int32), offsets, source=_source(sentences))
 
     @classmethod
     def joined(cls, corpora: Sequence["Corpus"]) -> "Corpus":
@@ -129,7 +133,9 @@ class Corpus(Sequence[Sentence]):
         documents = None if self.documents is None else self.documents[kept]
         offsets = self.offsets[sentences.start : sentences.stop + 1] - begin
         allowed = None if self.allowed is None else self.allowed[kept]
-        return Corpus(self.distinct, self.tokens[begin:end], offsets, documents, self.form, self.separator, allowed)
+        whole, numbers = self.whole
+        cells = self.distinct, self.tokens[begin:end], offsets, documents
+        return Corpus(*cells, self.form, self.separator, allowed, (whole, numbers[kept]))
 
     def parts(self, most: int) -> Iterator["Corpus"]:
         """Neighbouring sentences of at most so many tokens, if none has more; the corpus itself, if it has no more."""
@@ -141,6 +147,11 @@ class Corpus(Sequence[Sentence]):
             end = int(np.searchsorted(self.offsets, self.offsets[begin] + most, "right")) - 1
             yield self.part(range(begin, end := max(end, begin + 1)))
             begin = end
+
+    @property
+    def whole(self) -> "tuple[Corpus, NDArray[np.int64]]":
+        """The corpus with the neighbours of all sentences, and the numbers of the sentences there."""
+        return self.source or (self, np.arange(len(self)))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -162,7 +173,23 @@ class Corpus(Sequence[Sentence]):
         words, columns, tags = zip(*map(self.distinct.__getitem__, numbers), strict=True)
         tagged = [tag for tag in tags if tag is not None]
         allowed = None if self.allowed is None else self.allowed[index]
-        return Sentence(list(words), list(map(list, zip(*columns, strict=True))), tagged or None, allowed)
+        origin = Origin(self, index) if self.source is None else Origin(self.source[0], int(self.source[1][index]))
+        return Sentence(list(words), list(map(list, zip(*columns, strict=True))), tagged or None, allowed, origin)
+
+
+class Origin(NamedTuple):
+    """A corpus, and the number of a sentence there."""
+
+    corpus: Corpus
+    number: int
+
+
+def _source(sentences: Sequence[Sentence]) -> tuple[Corpus, NDArray[np.int64]] | None:
+    """The one corpus of which sentences are, and their numbers there; ``None`` if there is no such corpus."""
+    origins = [sentence.origin for sentence in sentences if sentence.origin is not None]
+    if not origins or len(origins) < len(sentences) or any(one.corpus is not origins[0].corpus for one in origins):
+        return None
+    return origins[0].corpus, np.array([one.number for one in origins])
 
 
 Value = str | None

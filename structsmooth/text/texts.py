@@ -90,7 +90,9 @@ class TextSentence(Sentence):
         ((sentence, starts, _),) = part.tagged(replace(how, line_breaks=end), [])
         allowed = self.allowed if len(starts) == len(self.starts) else None
         moved = [begin + start for start in starts]
-        return replace(self, words=sentence.words, tags=sentence.tags, allowed=allowed, starts=moved, how=how)
+        origin = self.origin if sentence.words == self.words else None
+        cells = {"words": sentence.words, "tags": sentence.tags, "allowed": allowed, "origin": origin}
+        return replace(self, **cells, starts=moved, how=how)
 
     def compared(self, found: Iterable[Entity]) -> tuple[list[str], list[str]]:
         """BIO tags of the spans, and of entities of words, of the pieces of words that spans cut.

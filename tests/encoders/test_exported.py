@@ -31,7 +31,8 @@ def model(folder: Path, **options: Any) -> TrainedModel:
     task = NER(encoder=encoder, layers=[3, 1], encoder_scale=0.7, transition_scale=0.5, embed_encoder=True, **options)
     fitted = replace(task.fit([Sentence(words, [["N", "V", "N", "-"]], tags)]), temperature=1.7)
     weights = torch.randn(fitted.dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return TrainedModel(fitted, weights, {"task": "ner", "n": 1, "lam": 1.0, "message": "", "settings": {}, "metrics": {}})
+    about = {"task": "ner", "n": 1, "lam": 1.0, "message": "", "settings": {}, "metrics": {}}
+    return TrainedModel(fitted, weights, about)
 
 
 def sentences(count: int, seed: int) -> list[list[tuple[str, str]]]:

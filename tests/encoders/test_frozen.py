@@ -88,6 +88,12 @@ def test_context_is_that_of_the_document(folder: str) -> None:
     rows = (hidden(folder, pieces, 2) for pieces in (["the", "dog", "see"], ["dog", "see", "ohio"], ["old", "cat"]))
     first, second, third = rows
     assert_close(block, torch.cat([first[:2], second[1:], third]), rtol=1e-4, atol=1e-5)
+    # Some sentences have the neighbours that they have in the whole: folds, shares and examples of pages.
+    whole = corpus(texts, documents)
+    chosen = [whole[2], whole[1], Corpus.of([whole[2], whole[0]])[1]]
+    assert_close(torch.from_numpy(features.raw(Corpus.of(chosen))), block[[4, 5, 2, 3, 0, 1]])
+    assert_close(torch.from_numpy(features.raw(whole.part(range(1, 3)).part(range(0, 1)))), block[2:4])
+    assert_close(torch.from_numpy(features.raw(Corpus.of([whole[1], *corpus([["old", "cat"]])]))[2:]), block[4:])
 
 
 @pytest.mark.parametrize(("context", "parts"), [(0, [1, 1]), (2, [2])])
