@@ -12,13 +12,15 @@ import small_encoders
 import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
+from two_processes import ended, started
 
 import structsmooth
 from structsmooth.cli import main
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, tuning
 from structsmooth.estimators import SequenceTagger
+from structsmooth.history import History
 from structsmooth.tasks import NER
-from structsmooth.tasks.trained import train
+from structsmooth.tasks.trained import load, train
 from structsmooth.text.corpus import Corpus, Sentence
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers", "ignore:::torch")
@@ -214,3 +216,26 @@ def test_tuned_encoders_resume_and_move_with_their_models(
     before = structsmooth.load(tmp_path / "whole").predict(SENTENCES)
     shutil.move(tmp_path / "whole", tmp_path / "moved")
     assert structsmooth.load(tmp_path / "moved").predict(SENTENCES) == before == TAGS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("solver", "passes"), [("casimir-svrg", 3), ("cocoa", 60)])
+def test_two_processes_learn_what_one_learns(folder: str, tmp_path: Path, solver: str, passes: int) -> None:
+    """The same weights where processes share passes; of examples of their own, the same features, and a certificate."""
+    options = ["train", "ner", "--train", columns(tmp_path / "train.txt"), "--words-only", "--bits", "8", "--encoder"]
+    options += [folder, "--solver", solver, "--lam", "1/n", "--passes", str(passes), "--quiet", "--out"]
+    code = "import sys; from structsmooth.cli import main; sys.exit(main())"
+    for status, _, errors in ended(started(code, *options, str(tmp_path / "two"))):
+        assert status == 0, errors
+    assert main([*options, str(tmp_path / "one")]) == 0
+    two, one = (load(tmp_path / name) for name in ("two", "one"))
+    frozen, alone = (model.task.attributes.frozen for model in (two, one))
+    np.testing.assert_allclose(frozen.center, alone.center, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(frozen.deviation, alone.deviation, rtol=1e-5, atol=1e-6)
+    rows = [History.load(tmp_path / name / "history.jsonl").best() for name in ("two", "one")]
+    if solver == "casimir-svrg":
+        assert_close(two.weights, one.weights, rtol=1e-6, atol=1e-6)
+    else:
+        assert two.predict(SENTENCES) == one.predict(SENTENCES) == TAGS
+        assert abs(rows[0].objective - rows[1].objective) <= rows[0].gap + rows[1].gap
+        assert rows[0].gap <= 0.01 * rows[0].objective
