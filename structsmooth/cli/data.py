@@ -19,6 +19,8 @@ from structsmooth.tasks.base import Split
 from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
 
+# Options of some tasks, which users of others may look for.
+_OF_TASKS = {"encoder": "ner, chunking and parsing", "tune": "ner and chunking"}
 SPLITS = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
@@ -37,7 +39,7 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     """Flags of the task that a command names, before they are parsed: the task, and its name for folders, if any.
 
     Raises:
-        ValueError: options before the task.
+        ValueError: options before the task, or an option about encoders that only other tasks have.
     """
     if arguments[:1] != [command] or len(arguments) < 2 or arguments[1] in ("-h", "--help"):
         return None
@@ -45,6 +47,9 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     if name.startswith("-"):
         raise ValueError(f"the task comes first, as in structsmooth {command} ner {' '.join(arguments[1:])}")
     task = load_task(name)
+    for option, tasks in _OF_TASKS.items():
+        if f"--{option}" in (given.partition("=")[0] for given in arguments) and not hasattr(task, option):
+            raise ValueError(f"--{option}: {name} has no such option, which {tasks} have")
     if task.files:
         parser.add_argument_group(f"files of {name}", task.files)
     add_flags(parser, f"options of {name}", task)

@@ -108,10 +108,10 @@ def _prepare_encoder(options: Namespace, out: Path) -> None:
     """Tune the encoder of a task of text, if that is asked for, and keep features beside the run."""
     if getattr(options, "encoder", None) is None:
         return
-    options.attributes_cache = options.attributes_cache or str(out.parent / "features")
+    if "attributes_cache" in options:
+        options.attributes_cache = options.attributes_cache or str(out.parent / "features")
     task, files = from_flags(load_task(options.task), options), data_files(options)
-    assert isinstance(task, Encoded)
-    if task.tune is None:
+    if not isinstance(task, Encoded) or task.tune is None:
         return
     train, dev = read_examples(task, files["train"], "train"), None
     if "dev" in files:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, TextIO
 
 import numpy as np
@@ -12,14 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.encoders import CodedFeatures, PretrainedEncoder
 from structsmooth.experiments import Experiment
-from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.messages import note, stage, tracked
 from structsmooth.problems import DifferenceProblem, ProgramParts, ProgramProblem
-from structsmooth.settings import Interval
+from structsmooth.settings import Interval, PositiveInt
 from structsmooth.solvers import SOLVERS
 from structsmooth.structures import ProjectiveTree, SiblingTree, SpanningTree
 from structsmooth.tasks.base import FittedTask, LastResultCache, Predictions, Split, Task, labelled
+from structsmooth.tasks.parsing.answers import TreeAnswers
 from structsmooth.tasks.parsing.data import (
     Sentence,
     Tree,
@@ -27,14 +27,12 @@ from structsmooth.tasks.parsing.data import (
     projectivized,
     read_trees,
     sentence_of,
-    write_tree,
 )
-from structsmooth.tasks.parsing.features import PartOfSpeech, Tokens, pair_weights, part_features, relation_features
+from structsmooth.tasks.parsing.features import PartOfSpeech, Tokens, part_features, relation_features
 from structsmooth.tasks.parsing.parts import Pruner, TreeParts, likely_arcs
-from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.problems import TreeLabels, tree_problem
-from structsmooth.tasks.parsing.results import Attachments, header, may_have, relations_by_head, shortened, wrong_words
-from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
+from structsmooth.tasks.parsing.results import Attachments, may_have, relations_by_head, shortened
+from structsmooth.tasks.probabilities import Parts
 
 # Sentences of a batch, and of one of trees that may cross; scores of siblings of a batch.
 _BATCH, _ALIKE, _MOST_SIBLINGS = 128, 16, 1 << 22
@@ -43,7 +41,7 @@ Trees = ProjectiveTree | SiblingTree | SpanningTree
 
 
 @dataclass(frozen=True)
-class FittedParsing(ProbabilisticTask):
+class FittedParsing(TreeAnswers):
     """A parser with the relations and parts of speech of its training data.
 
     Args:
@@ -54,6 +52,7 @@ class FittedParsing(ProbabilisticTask):
         pruner: leaves few arcs to a parser of order 2; none for order 1.
         of_root: relations of words whose head is the root; in models of version 0.3, ``root`` alone, if there is one.
         of_words: relations of words whose head is a word; likewise all others.
+        coded: codes of words, by an encoder, if there is one.
     """
 
     task: "Parsing"
@@ -63,6 +62,7 @@ class FittedParsing(ProbabilisticTask):
     pruner: Pruner | None = None
     of_root: list[str] = field(default_factory=list)
     of_words: list[str] = field(default_factory=list)
+    coded: CodedFeatures | None = None
 
     input_json: ClassVar[Mapping[str, str]] = {"words": "words"}
 
@@ -91,7 +91,7 @@ class FittedParsing(ProbabilisticTask):
         """
         trees = [known_tree(sentence) for sentence in examples]
         heads = [projectivized(tree.heads) if self.task.projective else tree.heads for tree in tracked(trees, "trees")]
-        tokens, labels, subtypes = Tokens.of(examples, self.task.pos), len(self.relations), self.task.subtypes
+        tokens, labels, subtypes = self._tokens(examples), len(self.relations), self.task.subtypes
         some: Sequence[Sequence[int]]
         if self.pruner is None:
             rows, some = TreeParts.arcs(tokens.lengths), [range(len(tree)) for tree in heads]
@@ -108,6 +108,8 @@ class FittedParsing(ProbabilisticTask):
 
     def predict(self, weights: Tensor, examples: Sequence[Sentence], k: int = 1) -> Predictions:
         """The k best trees of each sentence with the scores of their arcs, and the best relations to heads."""
+        if self.coded is not None:
+            self.coded.of([sentence.words for sentence in examples])  # the encoder reads all of them together
         found: list[list[tuple[float, Any]]] = [[(0.0, Tree((), ()))] for _ in examples]  # of sentences without words
         for numbers in tracked(self._alike(examples), "parsing"):
             for i, ranked in zip(numbers, self._parsed(weights, [examples[i] for i in numbers], k), strict=True):
@@ -163,53 +165,6 @@ class FittedParsing(ProbabilisticTask):
         words = Attachments.of(examples, [known_tree(one) for one in examples], self.task.subtypes).words
         return {name: count for name, count in words.items() if name not in self.relations}
 
-    def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
-        """CoNLL-U: the sentences as they were read, with the best tree, and then with the next best ones.
-
-        Where there are several, a comment says which of them a tree is, and its score.
-        """
-        for sentence, ranked in zip(examples, predictions, strict=True):
-            for rank, (score, tree) in enumerate(ranked, 1):
-                comments = [f"parse = {rank} of {len(ranked)}", f"score = {score:.6g}"] if len(ranked) > 1 else []
-                write_tree(sentence, tree, comments, stream)
-
-    def output_to_json(self, output: Tree) -> dict[str, Any]:
-        """The ``heads`` of a tree, 0 for the root, its ``relations`` and, if asked for, ``probabilities`` of heads."""
-        values = {"heads": list(output.heads), "relations": list(output.relations)}
-        return values | ({"probabilities": list(output.probabilities)} if output.probabilities else {})
-
-    def output_from_json(self, values: Mapping[str, Any]) -> Tree:
-        """The inverse of :meth:`output_to_json`."""
-        probabilities = tuple(map(float, values.get("probabilities", ())))
-        return Tree(tuple(map(int, values["heads"])), tuple(map(str, values["relations"])), probabilities)
-
-    def draw(self, examples: Sequence[Sentence], predictions: Predictions, folder: Path) -> None:
-        """A PNG file of each sentence, by its number: arcs over words, and the right ones below where they differ."""
-        folder.mkdir(parents=True, exist_ok=True)
-        for number, (sentence, ranked) in enumerate(zip(examples, predictions, strict=True), 1):
-            draw_tree(sentence, ranked[0][1], self.task.labelled, folder / f"{number:04}.png")
-
-    def show_example(
-        self, example: Sentence, ranked: Sequence[tuple[float, Tree]], probabilities: Sequence[float] | None = None
-    ) -> Markup:
-        """The arcs of the tree over the words."""
-        return tree_markup(example, ranked, self.task.labelled, self.task.subtypes, probabilities)
-
-    def mistake(self, example: Sentence, output: Tree) -> float:
-        """Number of words with a wrong head or relation."""
-        return wrong_words(example, output, self.task.labelled, self.task.subtypes)
-
-    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[Tree]) -> list[Block]:
-        """Attachment scores by relation."""
-        labelled, scores = self.task.labelled, Attachments.of(examples, outputs, self.task.subtypes)
-        return [Table("Words by their known relation", header(labelled), scores.rows(labelled))]
-
-    def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
-        """Scores of arcs between two parts of speech, whatever else holds of them."""
-        values = pair_weights(weights, self.tags, self.task.bits)
-        caption = "Scores of arcs by the parts of speech of head and modifier"
-        return [Matrix(caption, ["root", *self.tags], self.tags, values, "head", "modifier")]
-
     def _parsed(self, weights: Tensor, sentences: Sequence[Sentence], k: int) -> Predictions:
         """The k best trees of some sentences."""
         structure, tokens = self._trees(weights, sentences)
@@ -228,9 +183,13 @@ class FittedParsing(ProbabilisticTask):
             found.append([(score, tree) for score, tree in zip(ranked, trees, strict=True) if score > -torch.inf])
         return found
 
+    def _tokens(self, sentences: Sequence[Sentence]) -> Tokens:
+        codes = None if self.coded is None else self.coded.of([sentence.words for sentence in sentences])
+        return Tokens.of(sentences, self.task.pos, codes)
+
     def _trees(self, weights: Tensor, sentences: Sequence[Sentence]) -> tuple[Trees, Tokens]:
         """The trees of some sentences, and their words."""
-        tokens = Tokens.of(sentences, self.task.pos)
+        tokens = self._tokens(sentences)
         parts = TreeParts.arcs(tokens.lengths) if self.pruner is None else self._left(tokens, sentences)[0]
         scores = part_features(tokens, parts, self.task.bits).scores(weights)
         (arcs, root), lengths, single_root = parts.arc_table(scores), tokens.lengths, self.single_root
@@ -273,7 +232,7 @@ class FittedParsing(ProbabilisticTask):
     ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Numbers of sentences, in batches, with what :func:`likely_arcs` finds of them."""
         assert self.pruner is not None
-        first = FittedParsing(self.task.first_order, [], self.tags, self.single_root)
+        first = FittedParsing(self.task.first_order, [], self.tags, self.single_root, coded=self.coded)
         weights = torch.from_numpy(self.pruner.weights).double()
         for numbers in tracked(first._alike(sentences), "pruning"):
             trees, _ = first._trees(weights, [sentences[i] for i in numbers])
@@ -327,6 +286,11 @@ class Parsing(Task):
             trees that agree with the known heads, by the solver convex-concave.
         probabilities: whether predictions have the probability of each head, its marginal under the distribution of
             trees whose scores are those of the model.
+        encoder: a pretrained encoder of transformers, a folder or a name: similar features of its layers are a code,
+            which words have beside their part of speech.
+        layers: of the encoder, counted from 1, with 0 for its embeddings; the middle one by default.
+        codes: number of codes.
+        embed_encoder: put a copy of the encoder into the folder of the model, so that no other folder is needed.
 
     Reference:
         McDonald, Crammer and Pereira (2005), "Online Large-Margin Training of Dependency Parsers"; McDonald and Pereira
@@ -342,6 +306,10 @@ class Parsing(Task):
     prune: Annotated[float, Interval(0, 1)] = 0.01
     unknown: str | None = field(default=None, metadata={"metavar": "HEAD"})
     probabilities: bool = False
+    encoder: str | None = field(default=None, metadata={"metavar": "DIR"})
+    layers: list[int] | None = None
+    codes: PositiveInt = 64
+    embed_encoder: bool = False
 
     summary: ClassVar[str] = "dependency trees of sentences with parts of speech"
     files: ClassVar[str] = (
@@ -362,6 +330,8 @@ class Parsing(Task):
         super().__post_init__()
         if self.order == 2 and not self.projective:
             raise ValueError("order 2 finds projective trees: leave out --no-projective, or take order 1")
+        if self.encoder is None and (self.layers is not None or self.embed_encoder):
+            raise ValueError("layers and embed_encoder are about an encoder: give encoder")
 
     @property
     def headline(self) -> str:  # type: ignore[override]
@@ -374,25 +344,33 @@ class Parsing(Task):
         return labelled(sentences, split, known_tree)
 
     def fit(self, examples: Sequence[Sentence]) -> FittedParsing:
-        """The parser with the relations and parts of speech of the examples."""
+        """The parser with the relations and parts of speech of the examples, and the codes of their words."""
+        coded = None
+        if self.encoder is not None:
+            middle = PretrainedEncoder.open(self.encoder).depth // 2
+            layers = [middle] if self.layers is None else self.layers
+            coded = CodedFeatures.fit(self.encoder, layers, [sentence.words for sentence in examples], self.codes)
+        return self._fitted(examples, coded)
+
+    def _fitted(self, examples: Sequence[Sentence], coded: CodedFeatures | None) -> FittedParsing:
         trees = [sentence.tree for sentence in examples if sentence.tree is not None]
         of_root, of_words = relations_by_head(trees, self.subtypes) if self.labelled else ([], [])
         tags = {tag for sentence in examples for tag in getattr(sentence, self.pos)}
         single = all(tree.has_single_root for tree in trees)
-        pruner = None if self.order == 1 else self._pruner(examples)
+        pruner = None if self.order == 1 else self._pruner(examples, coded)
         relations = sorted({*of_root, *of_words})
-        return FittedParsing(self, relations, sorted(tags), single, pruner, of_root, of_words)
+        return FittedParsing(self, relations, sorted(tags), single, pruner, of_root, of_words, coded)
 
     @property
     def first_order(self) -> "Parsing":
         """The task of the parser that prunes: without relations."""
         return replace(self, order=1, labelled=False)
 
-    def _pruner(self, examples: Sequence[Sentence]) -> Pruner:
+    def _pruner(self, examples: Sequence[Sentence], coded: CodedFeatures | None) -> Pruner:
         """A first-order parser, trained as by default."""
         solver, started = SOLVERS[self.preferred_solver](), time.perf_counter()
         with stage("training the first-order parser that prunes"):
-            problem = self.first_order.fit(examples).problem(examples)
+            problem = self.first_order._fitted(examples, coded).problem(examples)
             result = Experiment(solver, self.lam, self.passes).run(problem, whole=True)
         note(f"the first-order parser took {time.perf_counter() - started:.1f} s")
         return Pruner(result.weights.numpy().astype(np.float32))

@@ -12,14 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from structsmooth.encoders.codes import Codes
 from structsmooth.problems import PairFeatures
 from structsmooth.tasks.parsing.data import Sentence
 from structsmooth.tasks.parsing.parts import TreeParts
 
 PartOfSpeech = Literal["upos", "xpos"]
 
-# A template joins some of: the word or the part of speech (w, p) of the head, the modifier or its sibling (h, m, s), or
-# of a neighbour (h-1, m+1), and the signed distance from head or sibling to modifier (d).
+# A template joins some of: the word, the part of speech or the code (w, p, c) of the head, the modifier or its sibling
+# (h, m, s), or of a neighbour (h-1, m+1), and the signed distance from head or sibling to modifier (d).
 _NEAR = ("hp mp", "hw mw", "hw hp mw", "hw hp mp", "hw mw mp", "hp mw mp", "hw hp mw mp")
 _FAR = (
     *("hw", "mw", "hp", "mp", "hw hp", "mw mp"),
@@ -52,8 +53,11 @@ SIBLINGS = (
 )
 """Templates of two neighbouring modifiers of a head, or of the first one, whose sibling is the head (McDonald and
 Pereira 2006)."""
+CODED_ARCS = ("hc mc", "hc mp", "hp mc", "hc mc d", "hc mp d", "hp mc d")
+CODED_RELATIONS = ("hc mc", "hc mp", "hp mc", "mc mp", "hw mc", "hc mw", "mc", "hc mc d")
+"""Further templates where words have codes of an encoder."""
 
-_FIELD = re.compile(r"([hms])([+-]\d)?([wp])")
+_FIELD = re.compile(r"([hms])([+-]\d)?([wpc])")
 _REACH, _EXACT, _MIDDLE = 11, 5, 10  # distances up to 5 count as they are, then those up to 10, then all others
 _ROOT, _OUTSIDE = "<root>", np.uint64(0x51ED270B)
 
@@ -73,14 +77,23 @@ class Tokens:
     sentence: NDArray[np.int64]
 
     @classmethod
-    def of(cls, sentences: Sequence[Sentence], pos: PartOfSpeech) -> "Tokens":
-        """The tokens of some sentences, by hashes of words in lower case and of parts of speech."""
+    def of(cls, sentences: Sequence[Sentence], pos: PartOfSpeech, codes: Sequence[Codes] | None = None) -> "Tokens":
+        """The tokens of some sentences, by hashes of words in lower case, of parts of speech and, if given, codes."""
         number = cache(lambda text: crc32(text.encode()))
         words = [number(word) for s in sentences for word in (_ROOT, *map(str.lower, s.words))]
         tags = [number(tag) for s in sentences for tag in (_ROOT, *getattr(s, pos))]
         lengths = torch.tensor([len(s) for s in sentences])
         sentence = np.repeat(np.arange(len(sentences)), lengths.numpy() + 1)
-        return cls(lengths, {"w": np.array(words, np.uint64), "p": np.array(tags, np.uint64)}, sentence)
+        values = {"w": words, "p": tags}
+        if codes is not None:
+            values["c"] = [number(str(code)) for of_words in codes for code in (_ROOT, *of_words.tolist())]
+        return cls(lengths, {letter: np.array(row, np.uint64) for letter, row in values.items()}, sentence)
+
+    @property
+    def templates(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Templates of relations and of arcs."""
+        coded = "c" in self.values
+        return RELATIONS + CODED_RELATIONS * coded, ARCS + CODED_ARCS * coded
 
     @property
     def begins(self) -> Tensor:
@@ -109,8 +122,9 @@ def pair_features(
     Kind 0 is that of arcs, the next ones those of relations. If there are siblings, one more kind is that of the first
     modifiers of a head, and then there is one for each token, of neighbouring modifiers whose head it is.
     """
-    templates = [*RELATIONS, *ARCS, *BETWEEN, *(SIBLINGS if siblings else ())]
-    words = len(RELATIONS) + len(ARCS)
+    of_relations, of_arcs = tokens.templates
+    templates = [*of_relations, *of_arcs, *BETWEEN, *(SIBLINGS if siblings else ())]
+    words = len(of_relations) + len(of_arcs)
     last = words + len(BETWEEN)
     columns = [*range(last, len(templates)), *range(last)]  # keys stay those of their templates
     distances = np.arange(-_REACH, _REACH + 1)
@@ -124,7 +138,8 @@ def pair_features(
     names = np.array([crc32(name.encode()) for name in relations], np.uint64)
     of_kind = np.stack([np.append(np.uint32(0), _key(names, k, 4)) for k in columns], 1)
     begin = len(templates) - last
-    ranges = [[begin + len(RELATIONS), len(templates)], *[[begin, begin + len(RELATIONS)]] * len(relations)]
+    before_arcs = begin + len(of_relations)
+    ranges = [[before_arcs, len(templates)], *[[begin, before_arcs]] * len(relations)]
     if siblings:
         none = np.zeros(1, np.uint64)
         heads = [np.append(_key(none, k, 6), _of_role(tokens, templates[k], "h", k)) for k in columns]
@@ -216,11 +231,12 @@ def _mixed(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def pair_weights(weights: Tensor, tags: Sequence[str], bits: int) -> NDArray[np.float64]:
+def pair_weights(weights: Tensor, tags: Sequence[str], bits: int, coded: bool = False) -> NDArray[np.float64]:
     """Weights of the template of two parts of speech alone, of head (the root first) and modifier."""
     values = np.array([crc32(tag.encode()) for tag in (_ROOT, *tags)], np.uint64)
-    tokens = Tokens(torch.tensor([len(tags)]), {"w": values, "p": values}, np.zeros(len(values), np.int64))
-    column = len(RELATIONS) + ARCS.index("hp mp")
+    every = dict.fromkeys("wpc" if coded else "wp", values)
+    tokens = Tokens(torch.tensor([len(tags)]), every, np.zeros(len(values), np.int64))
+    column = len(tokens.templates[0]) + ARCS.index("hp mp")
     of_head, of_modifier = (_of_role(tokens, "hp mp", role, column) for role in "hm")
     buckets = (of_head[:, None] + of_modifier[1:]) >> np.uint32(32 - bits)
     table: NDArray[np.float64] = weights.detach().numpy()[buckets.astype(np.int64)]
