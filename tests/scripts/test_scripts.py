@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import signals
+import small_encoders
 import torch
 import treebanks
 from script_modules import load
@@ -654,6 +655,18 @@ def test_benchmark_serving(capsys):
     ways = ["tagger, Python and numpy", "tagger, this library", "network, this library", "network, onnxruntime"]
     assert [row["way"] for row in table] == ways
     assert all(float(row["p50 ms"]) <= float(row["p99 ms"]) for row in table)
+
+
+@pytest.mark.long
+@counts_memory
+def test_benchmark_encoders(data, tmp_path, capsys):
+    encoder = small_encoders.write(tmp_path / "encoder")
+    options = ["--encoder", encoder, "--train", data, "--test", data, "--passes", "8"]
+    assert load("benchmark_encoders").main(options) == 0
+    torch_row, onnx, int8 = rows(capsys.readouterr().out)
+    assert [row["way"] for row in (torch_row, onnx, int8)] == ["torch", "onnx", "onnx, int8"]
+    assert torch_row["F1"] == onnx["F1"] == "100.00"
+    assert int(onnx["memory, MB"]) < int(torch_row["memory, MB"].replace(",", ""))
 
 
 def test_batches_of_services_are_by_length():
