@@ -92,6 +92,18 @@ class FrozenFeatures:
         """Number D of features."""
         return len(self.center)
 
+    @property
+    def encoder(self) -> PretrainedEncoder:
+        """The encoder, which is read once.
+
+        Raises:
+            ValueError: one that is not there any more, or has changed.
+        """
+        encoder = PretrainedEncoder.open(self.place)
+        if encoder.digest != self.digest:
+            raise ValueError(f"{self.place}: the encoder has changed since the model was trained with it")
+        return encoder
+
     def copy_encoder(self, folder: Path) -> None:
         """Copy the files of the encoder into a folder, unless it is there."""
         copy_files(self.place, folder)
@@ -112,9 +124,7 @@ class FrozenFeatures:
         Raises:
             ValueError: an encoder that is not there any more, or has changed.
         """
-        encoder = PretrainedEncoder.open(self.place)
-        if encoder.digest != self.digest:
-            raise ValueError(f"{self.place}: the encoder has changed since the model was trained with it")
+        encoder = self.encoder
         shape = (len(corpus.tokens), len(self.layers) * encoder.width)
         if not shape[0]:
             return np.empty(shape, np.float32)

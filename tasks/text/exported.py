@@ -15,7 +15,7 @@ from torch.nn.functional import embedding, pad
 from structsmooth import __version__
 from structsmooth.calibration import tempered
 from structsmooth.checkpoint import write_atomic
-from structsmooth.encoders import PretrainedEncoder, WordsAndFrozen
+from structsmooth.encoders import WordsAndFrozen
 from structsmooth.export import Exported
 from structsmooth.files import writing
 from structsmooth.structures import SemiMarkov
@@ -82,7 +82,7 @@ class EncodedTagger(nn.Module):
 
     def __init__(self, both: WordsAndFrozen, learned: Weights, temperature: float | None) -> None:
         super().__init__()
-        self.network, self.layers = PretrainedEncoder.own(both.frozen.place).network, both.frozen.layers
+        self.network, self.layers = both.frozen.encoder.network, both.frozen.layers
         self.temperature = temperature
         center, deviation = (torch.from_numpy(x).double() for x in (both.frozen.center, both.frozen.deviation))
         tensors = {"rows": pad(learned.rows, (0, 0, 0, 1)), "center": center, "scale": both.scale / deviation}
@@ -177,7 +177,7 @@ def write_encoded_tagger(
     """
     used = Weights.of(tagger, weights, both.frozen.size).used
     model = _described(tagger, both.words, used, templates, clitics, temperature)
-    encoder = PretrainedEncoder.open(both.frozen.place)
+    encoder = both.frozen.encoder
     model |= {name: getattr(encoder, name) for name in ("before", "after", "unknown", "room")}
     folder.mkdir(parents=True, exist_ok=True)
     exported_tagger(both, tagger, weights, temperature).save(folder / "tagger.onnx", "onnx")
