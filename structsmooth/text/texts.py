@@ -91,8 +91,8 @@ class TextSentence(Sentence):
         allowed = self.allowed if len(starts) == len(self.starts) else None
         moved = [begin + start for start in starts]
         origin = self.origin if sentence.words == self.words else None
-        cells = {"words": sentence.words, "tags": sentence.tags, "allowed": allowed, "origin": origin}
-        return replace(self, **cells, starts=moved, how=how)
+        read = Sentence(sentence.words, self.columns, sentence.tags, allowed, origin)
+        return replace(self, **vars(read), starts=moved, how=how)
 
     def compared(self, found: Iterable[Entity]) -> tuple[list[str], list[str]]:
         """BIO tags of the spans, and of entities of words, of the pieces of words that spans cut.

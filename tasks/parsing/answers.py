@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from torch import Tensor
 
@@ -43,7 +43,8 @@ class TreeAnswers(ProbabilisticTask):
         if self.coded is None or not (folder / _ENCODER).is_dir():
             return self
         frozen = replace(self.coded.frozen, place=str(folder / _ENCODER))
-        return replace(self, coded=replace(self.coded, frozen=frozen))
+        opened: TreeAnswers = replace(cast(Any, self), coded=replace(self.coded, frozen=frozen))
+        return opened
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """CoNLL-U: the sentences as they were read, with the best tree, and then with the next best ones.

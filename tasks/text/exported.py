@@ -153,9 +153,9 @@ def write_tagger(
     learned = Weights.of(tagger, weights)
     model = _described(tagger, words, learned.used, templates, clitics, temperature)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {"rows": learned.rows, "transition": learned.transition, "ends": learned.ends}
+    rows, transition, ends = (values.numpy() for values in (learned.rows, learned.transition, learned.ends))
     with writing(folder / "weights.npz"):
-        np.savez(folder / "weights.npz", **{name: values.numpy() for name, values in arrays.items()})
+        np.savez(folder / "weights.npz", rows=rows, transition=transition, ends=ends)
     write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
     shutil.copyfile(standalone.__file__, folder / "tagger.py")
 

@@ -92,7 +92,7 @@ def test_the_folder_predicts_and_tags_text_without_this_library(tmp_path: Path) 
     trained.save(tmp_path / "model")
     assert main(["export", str(tmp_path / "model"), "--format", "onnx", "--output", str(tmp_path / "out")]) == 0
     tagger = Tagger(tmp_path / "out")
-    for seed in range(20):
+    for seed in range(6):
         compare(trained, tagger, seed)
     says = {key: json.loads(value) for key, value in tagger.session.get_modelmeta().custom_metadata_map.items()}
     assert (says["structsmooth"], says["labels"], says["calibrated"]) == (__version__, trained.task.tags, True)
