@@ -20,7 +20,7 @@ import torch
 from scripts.harness import command, mean_and_spread, option
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
 from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
-from structsmooth.experiments import Experiment
+from structsmooth.experiments import Experiment, RunFolder
 from structsmooth.solvers import SOLVERS
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Corpus
@@ -85,9 +85,9 @@ def tuned_answers(
 
     settings = Tuning(None, options.epochs, options.batch, options.step, "fp32", seed)
     started = time.process_time()
-    tune(encoder, fitted.tagger.tags, tagged, settings, folder / "tuning.safetensors", measure=measure)
+    tune(encoder, fitted.tagger.tags, tagged, settings, RunFolder(folder / "run"), measure=measure)
     seconds = time.process_time() - started
-    outputs = networks[-1].predicted(fitted.tagger.tags, held_out)
+    outputs = networks[-1].predicted(held_out)
     yield "tuned", Answer(*scores(fitted, test, outputs, options.first), 0.0, seconds)
     encoder.save(folder / str(seed))
     frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)

@@ -4,6 +4,7 @@ import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from structsmooth.cli.flags import add_flags, from_flags, known_solver, usable_d
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.experiments import Experiment, RunFolder, open_logs
-from structsmooth.history import History
+from structsmooth.history import History, Row
 from structsmooth.messages import counted, stage
 from structsmooth.plots import plot_history
 from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
@@ -53,7 +54,7 @@ def train(options: Namespace) -> int:
 def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
     settings |= identity(data_files(options), own=solver.needs_partitions)
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
-    _prepare_encoder(options, out)
+    tuned = _prepare_encoder(options, out, settings)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
     if options.calibrate:
         _check_calibration(data)
@@ -74,6 +75,9 @@ def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[
         raise KeyboardInterrupt(f"interrupted; --resume continues after the last complete pass, in {options.out}")
     with stage("measuring"):
         metrics = _report(data, result)
+    if tuned is not None and "dev" in metrics:
+        metrics["dev, network as tuned"] = tuned.metrics
+        _compare_heads(data.headline, metrics, tuned, result.row)
     description = {"task": options.task, "settings": settings | data.forms, "n": data.problem.n, "lam": lam}
     description |= {"status": result.status.value, "message": result.message, "metrics": metrics}
     if processes.rank() == 0:
@@ -104,15 +108,17 @@ def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, d
     return solver, out, settings
 
 
-def _prepare_encoder(options: Namespace, out: Path) -> None:
-    """Tune the encoder of a task of text, if that is asked for, and keep features beside the run."""
+def _prepare_encoder(options: Namespace, out: Path, settings: dict[str, Any]) -> Row | None:
+    """Tune the encoder of a task of text, if that is asked for, and keep features beside the run: the epoch it has."""
     if getattr(options, "encoder", None) is None:
-        return
+        return None
     if "attributes_cache" in options:
         options.attributes_cache = options.attributes_cache or str(out.parent / "features")
     task, files = from_flags(load_task(options.task), options), data_files(options)
     if not isinstance(task, Encoded) or task.tune is None:
-        return
+        return None
+    if options.resume:
+        RunFolder(out, settings).check_settings()  # before epochs are made in vain
     train, dev = read_examples(task, files["train"], "train"), None
     if "dev" in files:
         dev = read_examples(task, files["dev"], "dev")
@@ -124,7 +130,19 @@ def _prepare_encoder(options: Namespace, out: Path) -> None:
         remedy = f"--resume continues after the last complete epoch, in {options.out}"
         raise KeyboardInterrupt(f"interrupted while the encoder was tuned; {remedy}") from None
     console().print(history_table(history, task.headline, f"dev {task.headline}"))
-    options.encoder, options.layers, options.device = task.encoder, task.layers, "cpu"
+    vars(options).update({f.name: getattr(task, f.name) for f in fields(Encoded)}, device="cpu")
+    return max(history, key=lambda row: row.metrics.get(task.headline, row.passes))
+
+
+def _compare_heads(headline: str, metrics: dict[str, dict[str, float]], tuned: Row, solved: Row) -> None:
+    """Say what a head that is solved gains over the network of a tuned encoder."""
+    before, after = tuned.metrics[headline], metrics["dev"][headline]
+    certified = "" if solved.gap is None else f", whose objective is at most {solved.gap:.3g} above its optimum"
+    console().print(
+        f"\ndev {headline}: {before:.4f} by the network as epoch {tuned.passes:g} left it; {after:.4f} "
+        f"({after - before:+.4f}) by the head that was solved{certified}",
+        highlight=False,
+    )
 
 
 def _check_calibration(data: TrainingData) -> None:

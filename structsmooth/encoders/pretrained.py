@@ -170,7 +170,7 @@ def _opened(place: str) -> PretrainedEncoder:
         raise ValueError(f"{place}: the tokenizer is no fast one, which says what pieces a word has")
     if network.config.is_encoder_decoder:
         network = network.get_encoder()
-    return PretrainedEncoder(tokenizer, network.eval().requires_grad_(False), _digest(folder))
+    return PretrainedEncoder(tokenizer, network.eval().requires_grad_(False), digest_of(folder))
 
 
 @contextmanager
@@ -218,7 +218,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted({path for pattern in _FILES for path in folder.glob(pattern) if path.is_file()})
 
 
-def _digest(folder: Path) -> str:
+def digest_of(folder: Path) -> str:
     """A digest of the files of an encoder."""
     total = sha256()
     for path in _files(folder):

@@ -1,10 +1,10 @@
 """Fine-tuning of a pretrained encoder under a chain of tags, on the devices and processes of accelerate."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from hashlib import sha256
 from math import inf
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
@@ -13,21 +13,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from structsmooth.checkpoint import load_state, save_state
+from structsmooth.costs import Cost, Hamming
 from structsmooth.encoders.frozen import documents_of
 from structsmooth.encoders.pretrained import Pieces, PretrainedEncoder
 from structsmooth.encoders.windows import Window
+from structsmooth.experiments import RunFolder
 from structsmooth.history import History, Row
 from structsmooth.losses import StructuralHinge
 from structsmooth.messages import tracked
 from structsmooth.models import TaggingHead
 from structsmooth.models.chains import batches_of, best_labels
 from structsmooth.sequences import pad
+from structsmooth.smoothing import L2, Max
 from structsmooth.structures import LinearChain
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.tagger import Tags
 
 Precision = Literal["fp32", "bf16"]
+TuningLoss = Literal["crf", "softmax-margin", "hinge", "top-k"]
+LOSSES: Mapping[TuningLoss, Callable[[Cost], StructuralHinge]] = {
+    "crf": lambda cost: StructuralHinge.crf("sum"),
+    "softmax-margin": lambda cost: StructuralHinge.softmax_margin(cost, "sum"),
+    "hinge": lambda cost: StructuralHinge(Max(), cost, "sum"),
+    "top-k": lambda cost: StructuralHinge(L2(1.0, 5), cost, "sum"),
+}
+"""Losses for the cost of a task, by name: the last one is the hinge, smoothed by the five best taggings."""
 # Step sizes of the head and of the scores of pairs of tags, by that of the encoder: the fewer examples a parameter has
 # to learn from, the longer its steps. Scores of pairs would not move at the steps of the encoder.
 _HEAD, _PAIRS = 10.0, 100.0
@@ -48,6 +58,10 @@ class Tuning:
         step_size: largest step size of the encoder.
         precision: of the products in the network.
         seed: of the order of sentences, and of what the network drops.
+        loss: its name.
+        patience: epochs without a better score after which no other one is made; all are made if not given.
+        checkpointing: compute layers again in the backward pass, in place of keeping what they have computed.
+        constrained: the outputs of training are the well-formed taggings alone.
     """
 
     last: int | None
@@ -56,6 +70,10 @@ class Tuning:
     step_size: float
     precision: Precision
     seed: int
+    loss: TuningLoss = "crf"
+    patience: int | None = None
+    checkpointing: bool = False
+    constrained: bool = False
 
 
 class Tagged(NamedTuple):
@@ -72,15 +90,29 @@ class Tagged(NamedTuple):
         seen = encoder.windows(pieces, corpus.offsets, documents_of(corpus), context)
         return cls(pieces, seen, list(states.split(np.diff(corpus.offsets).tolist())))
 
+    def part(self, sentences: range) -> "Tagged":
+        """Neighbouring sentences, with all that the network reads around them."""
+        kept = slice(sentences.start, sentences.stop)
+        return Tagged(self.pieces, self.windows[kept], self.states[kept])
+
+    @property
+    def digest(self) -> str:
+        """A digest of all that the network is given."""
+        total = sha256(self.pieces.ids.tobytes() + self.pieces.first.tobytes())
+        for seen, states in zip(self.windows, self.states, strict=True):
+            total.update(repr([(w.begin, w.end, w.words.tolist()) for w in seen]).encode())
+            total.update(repr(states.tolist()).encode())
+        return total.hexdigest()[:16]
+
 
 class Network(nn.Module):
     """A pretrained encoder under a chain."""
 
-    def __init__(self, encoder: PretrainedEncoder, tags: int, last: int | None) -> None:
+    def __init__(self, encoder: PretrainedEncoder, tags: Tags, settings: Tuning, cost: Cost) -> None:
         super().__init__()
-        self.encoder, self.body, self.head = encoder, encoder.network, TaggingHead(encoder.width, tags)
-        self.loss = StructuralHinge.crf("sum")
-        self.body.requires_grad_(last is None)
+        self.encoder, self.body, self.tags, self.constrained = encoder, encoder.network, tags, settings.constrained
+        self.head, self.loss = TaggingHead(encoder.width, len(tags.names)), LOSSES[settings.loss](cost)
+        self.body.requires_grad_((last := settings.last) is None)
         if isinstance(pooler := getattr(self.body, "pooler", None), nn.Module):
             pooler.requires_grad_(False)  # of whole texts, which no word asks for: replicas wait for its gradient
         if last is not None:
@@ -106,30 +138,34 @@ class Network(nn.Module):
     def forward(self, tagged: Tagged, numbers: Sequence[int]) -> Tensor:
         """The sum of the losses of some sentences."""
         chain = self.chain(tagged, numbers)
+        if self.constrained:
+            chain = self._well_formed(chain)
         y = pad_sequence([tagged.states[i] for i in numbers], batch_first=True)
         return self.loss(chain, y.to(chain.unary.device))
 
     @torch.inference_mode()
-    def predicted(self, tags: Tags, tagged: Tagged) -> list[list[Any]]:
+    def predicted(self, tagged: Tagged) -> list[list[Any]]:
         """The best tags of sentences, well-formed if the tags are constrained."""
         found = list[list[Any]]()
         for numbers in batches_of([len(states) for states in tagged.states]):
             chain = self.chain(tagged, numbers)
-            unary, transition = (p.double().cpu() for p in (chain.unary, chain.transition))
-            if (mask := tags.mask) is not None:
-                rows = torch.arange(len(unary))
-                unary[:, 0] += mask.start
-                unary[rows, chain.lengths.cpu() - 1] += mask.stop
-                transition = transition + mask.transition
-            ranked = best_labels([LinearChain(unary, transition, chain.lengths.cpu())], 1)
-            found += [tags.named(best[0][1]) for best in ranked]
+            exact = LinearChain(chain.unary.double().cpu(), chain.transition.double().cpu(), chain.lengths.cpu())
+            found += [self.tags.named(ranked[0][1]) for ranked in best_labels([self._well_formed(exact)], 1)]
         return found
+
+    def _well_formed(self, chain: LinearChain) -> LinearChain:
+        """The chain over the taggings that tags allow."""
+        if (mask := self.tags.mask) is None:
+            return chain
+        start, stop, transition = (part.to(chain.unary) for part in (mask.start, mask.stop, mask.transition))
+        return LinearChain(chain.unary, chain.transition + transition, chain.lengths, start=start, stop=stop)
 
 
 class Best(NamedTuple):
-    """The parameters that are best so far, with their score."""
+    """The parameters that are best so far, with their score and their epoch, from 1."""
 
     score: float
+    epoch: int
     parameters: dict[str, Tensor]
 
 
@@ -138,13 +174,14 @@ def tune(
     tags: Tags,
     train: Tagged,
     settings: Tuning,
-    checkpoint: Path,
+    folder: RunFolder,
     *,
+    cost: Cost = Hamming(),  # noqa: B008 - immutable
     device: str = "cpu",
     resume: bool = False,
     measure: Callable[[Network], tuple[float, dict[str, float]]] | None = None,
 ) -> History:
-    """Tune an encoder in place by the likelihood of a chain: the history, with a row for each epoch.
+    """Tune an encoder in place by a loss of a chain: the history, with a row for each epoch.
 
     The epoch that measures best is kept, the last one without a measure. AdamW makes the steps: they rise for a
     tenth of them, and fall linearly to zero. The state after each epoch is saved.
@@ -154,33 +191,40 @@ def tune(
         tags: of words.
         train: sentences to learn.
         settings: how.
-        checkpoint: the file of the state.
+        folder: of the run, whose settings it goes on with alone.
+        cost: of wrong tags, for losses that have one.
         device: where to compute.
-        resume: go on from the state in the file, if there is one.
-        measure: a score of the network, the larger the better, and metrics, after each epoch.
+        resume: go on from the state in the folder, if there is one.
+        measure: a score of the network, the larger the better and the same in all processes, and metrics, after each
+            epoch.
 
     Raises:
         ImportError: accelerate is not installed.
-        ValueError: a file of another run.
+        ValueError: the state of another run.
     """
     from accelerate import Accelerator
 
     mixed = "no" if settings.precision == "fp32" else settings.precision
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed)
     torch.manual_seed(settings.seed)
-    network = Network(encoder, len(tags.names), settings.last)
+    network = Network(encoder, tags, settings, cost)
     optimizer = torch.optim.AdamW(network.groups(settings.step_size))
-    total = settings.epochs * -(-len(train.states) // settings.batch)
+    per_epoch = -(-len(train.states) // settings.batch)
+    total = settings.epochs * per_epoch
     warm = max(1, round(_WARM_UP * total))
-    history, best = History(), Best(-inf, {})
-    if resume and checkpoint.exists():
-        history, best = _restored(checkpoint, network, optimizer, settings)
+    history, best = (_restored(folder, network, optimizer) if resume else None) or (History(), Best(-inf, 0, {}))
     model, stepped = accelerator.prepare(network, optimizer)
-    made = len(history) * -(-len(train.states) // settings.batch)
+    if settings.checkpointing:
+        encoder.network.gradient_checkpointing_enable({"use_reentrant": False})
     for epoch in range(len(history), settings.epochs):
+        if settings.patience is not None and epoch - best.epoch >= settings.patience:
+            break
         network.train()
+        # What is dropped depends on the epoch and the process alone, so that a run that goes on drops the same.
+        torch.manual_seed((settings.seed << 20) + epoch * accelerator.num_processes + accelerator.process_index)
         loss, started = 0.0, perf_counter()
-        for numbers in tracked(_batches(train, settings, epoch), f"tuning, epoch {epoch + 1} of {settings.epochs}"):
+        batches = tracked(_batches(train, settings, epoch), f"tuning, epoch {epoch + 1} of {settings.epochs}")
+        for made, numbers in enumerate(batches, epoch * per_epoch):
             share = min((made + 1) / warm, (total - made) / max(1, total - warm), 1.0)
             for group, first in zip(optimizer.param_groups, network.groups(settings.step_size), strict=True):
                 group["lr"] = share * first["lr"]
@@ -188,17 +232,19 @@ def tune(
             accelerator.clip_grad_norm_(network.parameters(), _CLIP)
             stepped.step()
             stepped.zero_grad()
-            made += 1
         seconds = perf_counter() - started + (history[-1].seconds if history else 0.0)
         score, metrics = (float(epoch), {}) if measure is None else measure(network.eval())
         calls, mean = (epoch + 1) * len(train.states), loss / len(train.states)
         history.append(Row(epoch + 1, calls, seconds, mean, step_size=settings.step_size, metrics=metrics))
         if score > best.score:
-            best = Best(score, {name: value.detach().clone() for name, value in network.state_dict().items()})
+            parameters = {name: value.detach().clone() for name, value in network.state_dict().items()}
+            best = Best(score, epoch + 1, parameters)
         if accelerator.is_main_process:
-            _save(checkpoint, network, optimizer, settings, history, best)
+            _save(folder, network, optimizer, history, best)
         accelerator.wait_for_everyone()
     network.load_state_dict(best.parameters)
+    if settings.checkpointing:
+        encoder.network.gradient_checkpointing_disable()
     encoder.network.to("cpu").eval().requires_grad_(False)
     return history
 
@@ -243,25 +289,20 @@ def _parts(train: Tagged, share: Sequence[int]) -> Iterator[list[int]]:
     yield part
 
 
-def _save(
-    path: Path, network: Network, optimizer: torch.optim.Optimizer, settings: Tuning, history: History, best: Best
-) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _save(folder: RunFolder, network: Network, optimizer: torch.optim.Optimizer, history: History, best: Best) -> None:
     state = optimizer.state_dict()["state"]
     tensors = {f"network.{name}": value for name, value in network.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in best.parameters.items()}
     tensors |= {f"adam.{i}.{name}": value for i, values in state.items() for name, value in values.items()}
-    rows = [row.as_dict() for row in history]
-    values = {"settings": asdict(settings), "history": rows, "score": best.score}
-    save_state(path, tensors | {"random": torch.get_rng_state()}, values)
+    folder.save_state(tensors, {"score": best.score, "epoch": best.epoch}, history)
 
 
-def _restored(path: Path, network: Network, optimizer: torch.optim.Optimizer, settings: Tuning) -> tuple[History, Best]:
+def _restored(folder: RunFolder, network: Network, optimizer: torch.optim.Optimizer) -> tuple[History, Best] | None:
     """Puts the state of a run into a network and its optimizer: its history, and the best parameters."""
-    tensors, values = load_state(path)
-    if values["settings"] != asdict(settings):
-        raise ValueError(f"{path}: of a run with other settings: choose another --out, or give --overwrite")
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}, "random": {}}
+    if (saved := folder.load_state()) is None:
+        return None
+    tensors, numbers, history = saved
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "best": {}, "adam": {}}
     for name, value in tensors.items():
         kind, _, rest = name.partition(".")
         parts[kind][rest] = value
@@ -271,5 +312,4 @@ def _restored(path: Path, network: Network, optimizer: torch.optim.Optimizer, se
         number, _, rest = name.partition(".")
         state.setdefault(int(number), {})[rest] = value
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
-    torch.set_rng_state(parts["random"][""])
-    return History(map(Row.from_dict, values["history"])), Best(values["score"], parts["best"])
+    return history, Best(numbers["score"], numbers["epoch"], parts["best"])

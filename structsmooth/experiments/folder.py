@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from structsmooth import processes
 from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
 from structsmooth.history import History, Row
@@ -98,13 +100,15 @@ class RunFolder:
         """
         if progress.state.partitioned and processes.count() > 1:
             self._save_part(progress.state)
-        if processes.rank() > 0:
-            return
+        if processes.rank() == 0:
+            self.save_state(*progress.state.split(), progress.history)
+
+    def save_state(self, tensors: dict[str, Tensor], numbers: Any, history: History) -> None:
+        """Save where a run is, as tensors and plain JSON, with its history."""
         self.path.mkdir(parents=True, exist_ok=True)
-        tensors, numbers = progress.state.split()
-        rows = [row.as_dict() for row in progress.history]
+        rows = [row.as_dict() for row in history]
         # First, so that it is complete wherever the checkpoint is of a complete run.
-        write_atomic(self.path / "history.jsonl", progress.history.to_json_lines())
+        write_atomic(self.path / "history.jsonl", history.to_json_lines())
         save_state(self._checkpoint, tensors, {"settings": dict(self.settings), "state": numbers, "history": rows})
 
     def load_checkpoint(self, solver: Solver[Any]) -> tuple[State, History] | None:
@@ -113,15 +117,25 @@ class RunFolder:
         Raises:
             ValueError: the checkpoint is of a run with other settings, or parts of it are of another run.
         """
+        if (saved := self.load_state()) is None:
+            return None
+        tensors, numbers, history = saved
+        state = solver.state_type.joined(tensors, numbers)
+        if state.partitioned and processes.rank() > 0:
+            state = self._load_part(solver, state.passes)
+        return state, history
+
+    def load_state(self) -> tuple[dict[str, Tensor], Any, History] | None:
+        """What :meth:`save_state` saved; ``None`` if there is no checkpoint.
+
+        Raises:
+            ValueError: the checkpoint is of a run with other settings.
+        """
         if not self._checkpoint.exists():
             return None
         tensors, values = load_state(self._checkpoint)
         self._check_run(values)
-        history = History(Row.from_dict(row) for row in values["history"])
-        state = solver.state_type.joined(tensors, values["state"])
-        if state.partitioned and processes.rank() > 0:
-            state = self._load_part(solver, state.passes)
-        return state, history
+        return tensors, values["state"], History(map(Row.from_dict, values["history"]))
 
     def load_history(self) -> tuple[dict[str, Any], History]:
         """Settings and history of the run.
@@ -163,7 +177,14 @@ class RunFolder:
         """Replace the checkpoint of a run by a record of it, in JSON."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self._record, json.dumps({"settings": self.settings, **record}, indent=1))
-        for path in (self._checkpoint, self.path / "history.jsonl"):
+        self._discard(self._checkpoint, self.path / "history.jsonl")
+
+    def restart(self) -> None:
+        """Forget the run in the folder: its record and its checkpoint."""
+        self._discard(self._record, self._checkpoint, self.path / "history.jsonl")
+
+    def _discard(self, *paths: Path) -> None:
+        for path in paths:
             path.unlink(missing_ok=True)
 
     def _holds_run(self) -> bool:

@@ -57,14 +57,14 @@ class TaggingDistribution(ProbabilisticTask):
 
     def save_files(self, folder: Path) -> list[str]:
         """Copy the encoder, if the model is to have one of its own."""
-        if not isinstance(self.attributes, WordsAndFrozen) or not (self.task.embed_encoder or self.task.tune):
+        if not isinstance(self.attributes, WordsAndFrozen) or not self.task.embed_encoder:
             return []
         self.attributes.frozen.copy_encoder(folder / _ENCODER)
         return [_ENCODER]
 
     def opened_in(self, folder: Path) -> "TaggingDistribution":
-        """The tagger with the encoder in the folder, if there is one."""
-        if not isinstance(self.attributes, WordsAndFrozen) or not (folder / _ENCODER).is_dir():
+        """The tagger with the encoder in the folder, if it has one of its own; another run may have left one there."""
+        if not isinstance(self.attributes, WordsAndFrozen) or not self.task.embed_encoder:
             return self
         frozen = replace(self.attributes.frozen, place=str(folder / _ENCODER))
         return replace(self, attributes=replace(self.attributes, frozen=frozen))

@@ -1,22 +1,24 @@
 """Pretrained encoders under tasks of text: frozen beside attributes of words, or tuned first."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
 
-from structsmooth import processes
-from structsmooth.checkpoint import write_atomic
+from structsmooth import __version__, processes
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
-from structsmooth.encoders.tuning import Network, Precision, Tagged, Tuning, tune
-from structsmooth.history import History
+from structsmooth.encoders.pretrained import digest_of
+from structsmooth.encoders.tuning import Network, Precision, Tagged, Tuning, TuningLoss, tune
+from structsmooth.experiments import RunFolder
+from structsmooth.history import History, Row
 from structsmooth.settings import Interval, Positive, PositiveInt
 from structsmooth.tasks.base import Task
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.encoders import AttributeEncoder
+from structsmooth.text.texts import TextSentence
 
 E = TypeVar("E", bound="Encoded")
 
@@ -37,6 +39,11 @@ class Encoded(Task):
         batch: sentences of a step that tunes it.
         encoder_step: largest step size of the encoder; those of its head are 10 and 100 times as large.
         precision: fp32 or bf16, of products while it is tuned.
+        tune_loss: loss while it is tuned: crf, softmax-margin or hinge, or top-k for a hinge that the five best outputs
+            smooth.
+        patience: end tuning after so many epochs without a better score on development data.
+        gradient_checkpointing: compute layers of the encoder again in backward passes, in place of keeping what they
+            have computed: less memory, a third more time.
         embed_encoder: put a copy of the encoder into the folder of the model, as tuned ones are, so that no other
             folder is needed.
     """
@@ -50,12 +57,17 @@ class Encoded(Task):
     batch: PositiveInt = 16
     encoder_step: Positive = 2e-4
     precision: Precision = "fp32"
+    tune_loss: TuningLoss = "crf"
+    patience: PositiveInt | None = None
+    gradient_checkpointing: bool = False
     embed_encoder: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.encoder is None and (self.layers is not None or self.context or self.tune or self.embed_encoder):
             raise ValueError("layers, context, tune and embed_encoder are about an encoder: give encoder")
+        if self.tune is None and (self.tune_loss != "crf" or self.patience or self.gradient_checkpointing):
+            raise ValueError("tune_loss, patience and gradient_checkpointing are about tuning: give tune")
         _ = self.last_layers  # which refuses others
 
     @property
@@ -75,7 +87,16 @@ class Encoded(Task):
         cache: str | None,
         gathered: Callable[[Any], list[Any]],
     ) -> AttributeEncoder:
-        """Attributes of training sentences beside the features of the encoder, if there is one."""
+        """Attributes of training sentences beside the features of the encoder, if there is one.
+
+        Raises:
+            ValueError: an encoder that is to be tuned first.
+        """
+        if self.tune is not None:
+            raise ValueError(
+                "tune: structsmooth train tunes an encoder, and other commands take the one in the folder of its "
+                "model, --encoder DIR/encoder; in Python, the task that task.tuned(...) returns has the tuned encoder"
+            )
         if self.encoder is None:
             return attributes
         frozen = FrozenFeatures.fit(self.encoder, self.layers, self.context, corpus, cache, gathered)
@@ -100,46 +121,91 @@ class Encoded(Task):
             device: where to compute.
             seed: same seed, same encoder, on the same machine.
             resume: go on after the last complete epoch; a tuned encoder that is there is taken.
+
+        Raises:
+            ValueError: tags that are not all known, patience without ``dev``, or the folder of another run.
         """
         assert self.encoder is not None
-        done = folder / "tuning.jsonl"
-        if not (resume and done.exists()):
-            encoder = PretrainedEncoder.own(self.encoder)
-            settings = Tuning(self.last_layers, self.epochs, self.batch, self.encoder_step, self.precision, seed)
-            history = self._tune(encoder, train, dev, settings, folder, device, resume)
+        if self.patience is not None and dev is None:
+            raise ValueError("patience is about scores on development data: give --dev")
+        encoder, fitted = PretrainedEncoder.own(self.encoder), self._untuned().fit(train)
+        tags, states = fitted.tagger.tags, fitted.states(train)
+        if states.lt(0).any():
+            raise ValueError("an encoder is tuned to tags that are all known: without tune, some may be unknown")
+        if self._constrained:
+            tags.mask_of(states, torch.tensor([*map(len, train)]))  # which refuses others
+        known = Tagged.of(encoder, Corpus.of(train), states, self.context)
+        scored = None if dev is None else _Scored.of(fitted, encoder, dev, self.context)
+        settings = self._tuning(seed)
+        sources = {"encoder": encoder.digest[:16], "training sentences": known.digest}
+        sources |= {} if scored is None else {"development sentences": scored.digest}
+        how = asdict(settings) | {"device": device, "version": __version__, "tags": tags.names}
+        run = RunFolder(folder, how | {f"digest of {name}": value for name, value in sources.items()})
+        if not resume and processes.rank() == 0:
+            run.restart()
+        record = run.finished() if resume else None
+        if record is None:
+            options: Any = {"cost": fitted.task.cost, "device": device, "resume": resume, "measure": scored}
+            history = tune(encoder, tags, known, settings, run, **options)
             if processes.rank() == 0:
                 encoder.save(folder)
-                write_atomic(done, history.to_json_lines())
-                (folder / "tuning.safetensors").unlink(missing_ok=True)
-        layers = [PretrainedEncoder.open(str(folder)).depth] if self.layers is None else self.layers
-        history = History.from_json_lines(done.read_text(encoding="utf-8").splitlines())
-        return replace(self, encoder=str(folder), layers=layers), history
+                rows = [row.as_dict() for row in history]
+                run.finish({"tuned": digest_of(folder), "history": rows})
+        else:
+            history = History(map(Row.from_dict, record["history"]))
+            if digest_of(folder) != record["tuned"]:
+                raise ValueError(
+                    f"{folder}: the tuned encoder has changed since it was saved: start anew, in another --out"
+                )
+        processes.wait()  # until the first one has saved it
+        layers = [encoder.depth] if self.layers is None else self.layers
+        where = {"encoder": str(folder), "layers": layers, "context": self.context, "embed_encoder": True}
+        return replace(self._untuned(), **where), history
 
-    def _tune(
-        self,
-        encoder: PretrainedEncoder,
-        train: Sequence[Sentence],
-        dev: Sequence[Sentence] | None,
-        settings: Tuning,
-        folder: Path,
-        device: str,
-        resume: bool,
-    ) -> History:
-        fitted: Any = replace(self, encoder=None, layers=None, context=0, tune=None, embed_encoder=False).fit(train)
-        tags = fitted.tagger.tags
+    def _untuned(self: E) -> E:
+        """The task of words alone."""
+        tuning = {"tune": None, "tune_loss": "crf", "patience": None, "gradient_checkpointing": False}
+        return replace(self, encoder=None, layers=None, context=0, embed_encoder=False, **tuning)
 
-        def tagged(sentences: Sequence[Sentence], states: Tensor) -> Tagged:
-            return Tagged.of(encoder, Corpus.of(sentences), states, self.context)
+    def _tuning(self, seed: int) -> Tuning:
+        """How the encoder is tuned."""
+        steps = self.last_layers, self.epochs, self.batch, self.encoder_step, self.precision, seed
+        return Tuning(*steps, self.tune_loss, self.patience, self.gradient_checkpointing, self._constrained)
 
-        def measure(network: Network) -> tuple[float, dict[str, float]]:
-            assert held_out is not None
-            metrics, _ = fitted.measure(read, network.predicted(tags, held_out))
-            return metrics[self.headline], metrics
+    @property
+    def _constrained(self) -> bool:
+        """Whether the outputs of training are the well-formed taggings alone."""
+        return bool(getattr(self, "train_constrained", False))
 
-        if (states := fitted.states(train)).lt(0).any():
-            raise ValueError("an encoder is tuned to tags that are all known: without tune, some may be unknown")
-        read = None if dev is None else Corpus.of(fitted.examples(dev))
-        held_out = None if read is None else tagged(read, torch.zeros(len(read.tokens)))  # its tags are measured alone
-        known, checkpoint = tagged(train, states), folder / "tuning.safetensors"
-        scored = None if dev is None else measure
-        return tune(encoder, tags, known, settings, checkpoint, device=device, resume=resume, measure=scored)
+
+class _Scored(NamedTuple):
+    """Tagged sentences by which epochs of tuning are measured; processes share them.
+
+    Attributes:
+        fitted: the task of words, which measures.
+        sentences: with their tags.
+        held_out: as the network reads them.
+    """
+
+    fitted: Any
+    sentences: Corpus
+    held_out: Tagged
+
+    @classmethod
+    def of(cls, fitted: Any, encoder: PretrainedEncoder, sentences: Sequence[Sentence], context: int) -> "_Scored":
+        """Sentences as an encoder reads them."""
+        read = Corpus.of(fitted.examples(sentences))
+        nothing = torch.zeros(len(read.tokens))  # the network is not told their tags
+        return cls(fitted, read, Tagged.of(encoder, read, nothing, context))
+
+    @property
+    def digest(self) -> str:
+        """A digest of what the network reads, and of what is right."""
+        gold = [(s.tags, s.spans if isinstance(s, TextSentence) else None) for s in self.sentences]
+        return sha256(f"{self.held_out.digest} {gold!r}".encode(errors="backslashreplace")).hexdigest()[:16]
+
+    def __call__(self, network: Network) -> tuple[float, dict[str, float]]:
+        """The metric to watch, and all of them."""
+        own = network.predicted(self.held_out.part(processes.share(len(self.sentences))))
+        metrics, _ = self.fitted.measure(self.sentences, processes.concatenated(own))
+        return metrics[self.fitted.task.headline], metrics

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,12 @@ import numpy as np
 import pytest
 import small_encoders
 import torch
-from safetensors.torch import load_file
 from torch.testing import assert_close
 from two_processes import ended, started
 
 import structsmooth
 from structsmooth.cli import main
-from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, tuning
+from structsmooth.encoders import FrozenFeatures, PretrainedEncoder
 from structsmooth.estimators import SequenceTagger
 from structsmooth.history import History
 from structsmooth.tasks import NER
@@ -155,67 +153,12 @@ def test_what_an_encoder_cannot_do_is_refused(folder: str, tmp_path: Path) -> No
     with pytest.raises(ValueError, match="no pretrained encoder"):
         fitted.write_standalone(torch.zeros(fitted.dim), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ValueError, match="the encoder has 2 layers"):
-        NER(words_only=True, bits=8, encoder=folder, tune="last:3").tuned(examples, None, tmp_path)
-    with pytest.raises(ValueError, match="tags that are all known"):
-        NER(words_only=True, bits=8, encoder=folder, tune="all", unknown="O").tuned(examples, None, tmp_path)
 
 
 def columns(path: Path) -> str:
     sentences = [list(zip(words, tags, strict=True)) for words, tags in zip(SENTENCES, TAGS, strict=True)] * 4
     path.write_text("\n".join("".join(f"{w} {t}\n" for w, t in rows) for rows in sentences), encoding="utf-8")
     return str(path)
-
-
-def test_tuned_encoders_resume_and_move_with_their_models(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_file = columns(tmp_path / "train.txt")
-    dev_file = tmp_path / "dev.txt"
-    dev_file.write_text(f"{Path(train_file).read_text(encoding='utf-8')}\nRhine B-RIVER\n", encoding="utf-8")
-    options = [
-        "train",
-        "ner",
-        "--train",
-        train_file,
-        "--dev",
-        str(dev_file),
-        "--words-only",
-        "--bits",
-        "8",
-        "--passes",
-        "3",
-    ]
-    options += [
-        "--encoder",
-        folder,
-        "--tune",
-        "all",
-        "--epochs",
-        "3",
-        "--batch",
-        "4",
-        "--encoder-step",
-        "0.01",
-        "--quiet",
-    ]
-    assert main([*options, "--out", str(tmp_path / "whole")]) == 0
-    save, saved = tuning._save, list[int]()
-
-    def killed(*arguments: Any) -> None:
-        save(*arguments)
-        saved.append(1)
-        if len(saved) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(tuning, "_save", killed)
-    assert main([*options, "--out", str(tmp_path / "killed")]) == 130
-    assert main([*options, "--out", str(tmp_path / "killed"), "--resume"]) == 0
-    whole, again = (load_file(tmp_path / name / "encoder" / "model.safetensors") for name in ("whole", "killed"))
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
-    before = structsmooth.load(tmp_path / "whole").predict(SENTENCES)
-    shutil.move(tmp_path / "whole", tmp_path / "moved")
-    assert structsmooth.load(tmp_path / "moved").predict(SENTENCES) == before == TAGS
 
 
 @pytest.mark.long
