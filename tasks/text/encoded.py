@@ -132,8 +132,6 @@ class Encoded(Task):
         tags, states = fitted.tagger.tags, fitted.states(train)
         if states.lt(0).any():
             raise ValueError("an encoder is tuned to tags that are all known: without tune, some may be unknown")
-        if self._constrained:
-            tags.mask_of(states, torch.tensor([*map(len, train)]))  # which refuses others
         known = Tagged.of(encoder, Corpus.of(train), states, self.context)
         scored = None if dev is None else _Scored.of(fitted, encoder, dev, self.context)
         settings = self._tuning(seed)

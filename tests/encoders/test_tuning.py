@@ -265,6 +265,3 @@ def test_what_tuning_cannot_do_is_refused(folder: str, tmp_path: Path) -> None:
         task(folder, tune=None, patience=1)
     with pytest.raises(ValueError, match="structsmooth train tunes an encoder"):
         train(task(folder), EXAMPLES)
-    wrong = [*EXAMPLES, Sentence(["a", "b"], [], ["O", "I-PER"])]
-    with pytest.raises(ValueError, match="train_constrained needs tags that are well-formed"):
-        task(folder, train_constrained=True).tuned(wrong, None, tmp_path)
