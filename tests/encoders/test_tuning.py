@@ -244,7 +244,9 @@ def test_layers_that_are_computed_again_have_the_same_gradients(folder: str, tmp
         assert_close(right[name], left[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["softmax-margin", "hinge", "top-k"])
+@pytest.mark.parametrize(
+    "loss", ["hinge", *(pytest.param(name, marks=pytest.mark.long) for name in ("softmax-margin", "top-k"))]
+)
 def test_encoders_learn_by_each_loss(loss: str, steady: str, tmp_path: Path) -> None:
     tuned, history = task(steady, tune_loss=loss, epochs=8, train_constrained=loss == "hinge").tuned(
         EXAMPLES, EXAMPLES, tmp_path
