@@ -115,8 +115,8 @@ def solved(case: Case, name: str, solver: Any) -> list[list[str]]:
             return
         while left and calls >= left[0]:
             left.pop(0)
-        pairs = zip(problem.module.first.values(), _displacements(problem, progress.state.weights), strict=True)
-        moved = _copy_of(case, [p + v for p, v in pairs])
+        pairs = zip(problem.module.first.values(), displacements(problem, progress.state.weights), strict=True)
+        moved = copy_of(case, [p + v for p, v in pairs])
         found.append(case.row(name, calls, progress.row.seconds, progress.row.objective, moved))
         if not left:
             raise Stop
@@ -126,13 +126,14 @@ def solved(case: Case, name: str, solver: Any) -> list[list[str]]:
     return found
 
 
-def _displacements(problem: ModuleProblem, v: Tensor) -> Iterator[Tensor]:
+def displacements(problem: ModuleProblem, v: Tensor) -> Iterator[Tensor]:
+    """The parameters of a problem that weights [dim] stand for."""
     sizes = [p.numel() for p in problem.parameters.values()]
     shapes = (p.shape for p in problem.parameters.values())
     return (piece.view(shape) for piece, shape in zip(v.split(sizes), shapes, strict=True))
 
 
-def _copy_of(case: Case, values: list[Tensor]) -> Network:
+def copy_of(case: Case, values: list[Tensor]) -> Network:
     """A network with values of what is trained."""
     _, _, network = case.network()
     with torch.no_grad():
@@ -158,7 +159,7 @@ def tuned(case: Case, loss: Any, epochs: int) -> list[str]:
         cost = case.fitted.task.cost
         tune(encoder, case.fitted.tagger.tags, tagged, how, RunFolder(Path(folder)), cost=cost, measure=measure)
     spent = seconds[-1] - started
-    trained = _copy_of(case, reached)
+    trained = copy_of(case, reached)
     problem = case.problem(case.network()[2])
     v = torch.cat([(new - old).flatten() for new, old in zip(reached, first, strict=True)])
     objective = problem.loss(v) + parse_lam(case.options.lam, problem.n) / 2 * float(v.square().sum())
