@@ -12,7 +12,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +70,7 @@ class Case(NamedTuple):
     def network(self, loss: Any = "hinge", epochs: int = 1) -> tuple[PretrainedEncoder, Tuning, Network]:
         """An encoder with the first weights of its head, and how AdamW tunes it."""
         encoder, options = PretrainedEncoder.own(self.options.encoder), self.options
-        encoder.network.set_attn_implementation("eager")  # which has second derivatives
+        cast(Any, encoder.network).set_attn_implementation("eager")  # which has second derivatives
         how = Tuning(options.last, epochs, options.batch, options.step, "fp32", options.seed, loss)
         torch.manual_seed(options.seed)
         return encoder, how, Network(encoder, self.fitted.tagger.tags, how, self.fitted.task.cost).eval()
@@ -106,6 +106,7 @@ def solved(case: Case, name: str, solver: Any) -> list[list[str]]:
     """A row for each number of calls."""
     _, _, network = case.network()
     problem, found = case.problem(network), list[list[str]]()
+    first = cast(Displaced, problem.module).first.values()
     lam = parse_lam(case.options.lam, problem.n)
     left = sorted(case.options.calls)
 
@@ -115,7 +116,7 @@ def solved(case: Case, name: str, solver: Any) -> list[list[str]]:
             return
         while left and calls >= left[0]:
             left.pop(0)
-        pairs = zip(problem.module.first.values(), displacements(problem, progress.state.weights), strict=True)
+        pairs = zip(first, displacements(problem, progress.state.weights), strict=True)
         moved = copy_of(case, [p + v for p, v in pairs])
         found.append(case.row(name, calls, progress.row.seconds, progress.row.objective, moved))
         if not left:

@@ -214,8 +214,9 @@ def tune(
     warm = max(1, round(_WARM_UP * total))
     history, best = (_restored(folder, network, optimizer) if resume else None) or (History(), Best(-inf, 0, {}))
     model, stepped = accelerator.prepare(network, optimizer)
+    body: Any = encoder.network
     if settings.checkpointing:
-        encoder.network.gradient_checkpointing_enable({"use_reentrant": False})
+        body.gradient_checkpointing_enable({"use_reentrant": False})
     for epoch in range(len(history), settings.epochs):
         if settings.patience is not None and epoch - best.epoch >= settings.patience:
             break
@@ -244,8 +245,8 @@ def tune(
         accelerator.wait_for_everyone()
     network.load_state_dict(best.parameters)
     if settings.checkpointing:
-        encoder.network.gradient_checkpointing_disable()
-    encoder.network.to("cpu").eval().requires_grad_(False)
+        body.gradient_checkpointing_disable()
+    body.to("cpu").eval().requires_grad_(False)
     return history
 
 

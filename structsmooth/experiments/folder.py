@@ -101,7 +101,8 @@ class RunFolder:
         if progress.state.partitioned and processes.count() > 1:
             self._save_part(progress.state)
         if processes.rank() == 0:
-            self.save_state(*progress.state.split(), progress.history)
+            tensors, numbers = progress.state.split()
+            self.save_state(tensors, numbers, progress.history)
 
     def save_state(self, tensors: dict[str, Tensor], numbers: Any, history: History) -> None:
         """Save where a run is, as tensors and plain JSON, with its history."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import torch
 
@@ -41,9 +41,9 @@ class Encoded(Task):
         precision: fp32 or bf16, of products while it is tuned.
         tune_loss: loss while it is tuned: crf, softmax-margin or hinge, or top-k for a hinge that the five best outputs
             smooth.
-        patience: end tuning after so many epochs without a better score on development data.
-        gradient_checkpointing: compute layers of the encoder again in backward passes, in place of keeping what they
-            have computed: less memory, a third more time.
+        tune_patience: end tuning after so many epochs without a better score on development data.
+        recompute: gradient checkpointing: compute layers of the encoder again in backward passes, in place of keeping
+            what they have computed. It takes less memory and a third more time.
         embed_encoder: put a copy of the encoder into the folder of the model, as tuned ones are, so that no other
             folder is needed.
     """
@@ -58,16 +58,16 @@ class Encoded(Task):
     encoder_step: Positive = 2e-4
     precision: Precision = "fp32"
     tune_loss: TuningLoss = "crf"
-    patience: PositiveInt | None = None
-    gradient_checkpointing: bool = False
+    tune_patience: PositiveInt | None = None
+    recompute: bool = False
     embed_encoder: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.encoder is None and (self.layers is not None or self.context or self.tune or self.embed_encoder):
             raise ValueError("layers, context, tune and embed_encoder are about an encoder: give encoder")
-        if self.tune is None and (self.tune_loss != "crf" or self.patience or self.gradient_checkpointing):
-            raise ValueError("tune_loss, patience and gradient_checkpointing are about tuning: give tune")
+        if self.tune is None and (self.tune_loss != "crf" or self.tune_patience or self.recompute):
+            raise ValueError("tune_loss, tune_patience and recompute are about tuning: give tune")
         _ = self.last_layers  # which refuses others
 
     @property
@@ -123,12 +123,12 @@ class Encoded(Task):
             resume: go on after the last complete epoch; a tuned encoder that is there is taken.
 
         Raises:
-            ValueError: tags that are not all known, patience without ``dev``, or the folder of another run.
+            ValueError: tags that are not all known, tune_patience without ``dev``, or the folder of another run.
         """
         assert self.encoder is not None
-        if self.patience is not None and dev is None:
-            raise ValueError("patience is about scores on development data: give --dev")
-        encoder, fitted = PretrainedEncoder.own(self.encoder), self._untuned().fit(train)
+        if self.tune_patience is not None and dev is None:
+            raise ValueError("tune_patience is about scores on development data: give --dev")
+        encoder, fitted = PretrainedEncoder.own(self.encoder), cast(Any, self._untuned().fit(train))
         tags, states = fitted.tagger.tags, fitted.states(train)
         if states.lt(0).any():
             raise ValueError("an encoder is tuned to tags that are all known: without tune, some may be unknown")
@@ -157,18 +157,28 @@ class Encoded(Task):
                 )
         processes.wait()  # until the first one has saved it
         layers = [encoder.depth] if self.layers is None else self.layers
-        where = {"encoder": str(folder), "layers": layers, "context": self.context, "embed_encoder": True}
+        where: dict[str, Any] = {
+            "encoder": str(folder),
+            "layers": layers,
+            "context": self.context,
+            "embed_encoder": True,
+        }
         return replace(self._untuned(), **where), history
 
     def _untuned(self: E) -> E:
         """The task of words alone."""
-        tuning = {"tune": None, "tune_loss": "crf", "patience": None, "gradient_checkpointing": False}
+        tuning: dict[str, Any] = {
+            "tune": None,
+            "tune_loss": "crf",
+            "tune_patience": None,
+            "recompute": False,
+        }
         return replace(self, encoder=None, layers=None, context=0, embed_encoder=False, **tuning)
 
     def _tuning(self, seed: int) -> Tuning:
         """How the encoder is tuned."""
         steps = self.last_layers, self.epochs, self.batch, self.encoder_step, self.precision, seed
-        return Tuning(*steps, self.tune_loss, self.patience, self.gradient_checkpointing, self._constrained)
+        return Tuning(*steps, self.tune_loss, self.tune_patience, self.recompute, self._constrained)
 
     @property
     def _constrained(self) -> bool:

@@ -225,7 +225,7 @@ def test_two_processes_of_which_one_dies_go_on(folder: str, tmp_path: Path) -> N
 
 
 def test_tuning_ends_when_no_epoch_is_better(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = task(folder, epochs=6, patience=2, encoder_step=1e-9)  # no step changes a tag
+    given = task(folder, epochs=6, tune_patience=2, encoder_step=1e-9)  # no step changes a tag
     _, history = given.tuned(EXAMPLES, EXAMPLES, tmp_path / "whole")
     assert len(history) == 3
     killing(monkeypatch, tuning, "_save", 2, after=True)
@@ -238,7 +238,7 @@ def test_tuning_ends_when_no_epoch_is_better(folder: str, tmp_path: Path, monkey
 
 def test_layers_that_are_computed_again_have_the_same_gradients(folder: str, tmp_path: Path) -> None:
     for name, again in (("kept", False), ("again", True)):
-        task(folder, epochs=1, gradient_checkpointing=again).tuned(EXAMPLES, None, tmp_path / name)
+        task(folder, epochs=1, recompute=again).tuned(EXAMPLES, None, tmp_path / name)
     left, right = weights(tmp_path / "kept"), weights(tmp_path / "again")
     for name in left:
         assert_close(right[name], left[name], rtol=1e-5, atol=1e-6)
@@ -261,9 +261,9 @@ def test_what_tuning_cannot_do_is_refused(folder: str, tmp_path: Path) -> None:
         task(folder, tune="last:3").tuned(EXAMPLES, None, tmp_path)
     with pytest.raises(ValueError, match="tags that are all known"):
         task(folder, unknown="O").tuned(EXAMPLES, None, tmp_path)
-    with pytest.raises(ValueError, match="patience is about scores on development data"):
-        task(folder, patience=1).tuned(EXAMPLES, None, tmp_path)
+    with pytest.raises(ValueError, match="tune_patience is about scores on development data"):
+        task(folder, tune_patience=1).tuned(EXAMPLES, None, tmp_path)
     with pytest.raises(ValueError, match="are about tuning: give tune"):
-        task(folder, tune=None, patience=1)
+        task(folder, tune=None, tune_patience=1)
     with pytest.raises(ValueError, match="structsmooth train tunes an encoder"):
         train(task(folder), EXAMPLES)
