@@ -12,7 +12,7 @@ from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.elimination import Edges
 from structsmooth.structures.factor_graph.layout import Layout, forest, turned
-from structsmooth.structures.factor_graph.min_fill import Scope
+from structsmooth.structures.factor_graph.order import Scope
 from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.search import SearchSpace
 

@@ -10,9 +10,17 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.factor_graph import forms, operators
 from structsmooth.structures.factor_graph.binding import bind
-from structsmooth.structures.factor_graph.expansion import Automata
+from structsmooth.structures.factor_graph.expansion import Automata, Roles
 from structsmooth.structures.factor_graph.factors import Factor
-from structsmooth.structures.factor_graph.layout import Expanded, Layout, check_edges, checked, joint_states, score
+from structsmooth.structures.factor_graph.layout import (
+    Expanded,
+    Layout,
+    Tabled,
+    check_edges,
+    checked,
+    joint_states,
+    score,
+)
 from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
 
@@ -78,6 +86,7 @@ class FactorGraph(Structure):
     factors: Tensor | None = None
     scopes: Tensor
     transitions: Tensor
+    _roles: Roles
 
     def __init__(
         self,
@@ -105,9 +114,10 @@ class FactorGraph(Structure):
             check_edges(self._layout)
         if factors:
             self.potential_names = ("unary", "pairwise", "factors")
-            self.factors, bound = bind(factors, unary, self._layout, self.validate_args)
+            self.factors, bound, roles = bind(factors, unary, self._layout, self.validate_args)
             self.scopes, self.transitions, self._owners = bound.scopes, bound.transitions, bound.owners
             self._pairs, self._middles, self._halves = bound.pairs, bound.middles, bound.halves
+            self._roles = roles
             if self.validate_args:
                 self.check_values("factors")
 
@@ -173,7 +183,7 @@ class FactorGraph(Structure):
         """
         k = check_k(k)
         nodes = self.unary.shape[1]
-        values, y = operators.top_k(*self._expanded, k, self.max_table, self.max_sets, nodes)
+        values, y = operators.top_k(*self._tabled, k, self.max_table, self.max_sets, nodes)
         return self.with_gradients(values, y[..., :nodes])
 
     def logsumexp(self) -> Tensor:
@@ -182,8 +192,7 @@ class FactorGraph(Structure):
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        log_z, _, _ = operators.marginals(*self._expanded, self.max_table)
-        return log_z
+        return operators.marginals(self._tabled, self.max_table)[0]
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Marginals of labels [B, N, S], of pairs [B, E, S, S] and, with factors, of final states; differentiable.
@@ -191,13 +200,15 @@ class FactorGraph(Structure):
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        _, node, edge = operators.marginals(*self._expanded, self.max_table)
-        return self._contracted(node, edge)
+        _, node, edge, final = operators.marginals(self._tabled, self.max_table)
+        (_, nodes, states), edges = self.unary.shape, self.edges.shape[-2]
+        parts = node[:, :nodes, :states], edge[:, :edges, :states, :states]
+        return parts if self.factors is None else (*parts, self._roles.joined(self._counters.final(node, edge), final))
 
     def entropy(self) -> Tensor:
         """As in :class:`~structsmooth.structures.distribution.Distribution`, at any scale of the scores."""
         rounded = super().entropy()
-        exact: Tensor = operators.entropy(*self._expanded, self.max_table)
+        exact: Tensor = operators.entropy(*self._tabled, self.max_table)
         return rounded + (exact - rounded).detach()  # with the gradient of the first
 
     def max_marginals(self) -> Tensor:
@@ -207,7 +218,7 @@ class FactorGraph(Structure):
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
         _, nodes, states = self.unary.shape
-        return cast(Tensor, operators.max_marginals(*self._expanded, self.max_table)[:, :nodes, :states])
+        return cast(Tensor, operators.max_marginals(*self._tabled, self.max_table)[:, :nodes, :states])
 
     def relaxed(
         self, method: RelaxationMethod = "auto", *, tolerance: float = 1e-6, max_sweeps: int = 500
@@ -232,7 +243,7 @@ class FactorGraph(Structure):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``; with factors, at more numbers."""
-        return cast(Tensor, operators.sample(*self._expanded, uniform, self.max_table)[..., : self.unary.shape[1]])
+        return cast(Tensor, operators.sample(*self._tabled, uniform, self.max_table)[..., : self.unary.shape[1]])
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
@@ -247,7 +258,7 @@ class FactorGraph(Structure):
         return self.unary, self._tables, *self.potentials[2:]
 
     def _draws(self) -> tuple[int, ...]:
-        return (self.unary.shape[1] + (0 if self.factors is None else len(self._owners)),)
+        return (self.unary.shape[1] + (0 if self.factors is None else len(self._roles.places)),)
 
     @property
     def _tables(self) -> Tensor:
@@ -263,8 +274,28 @@ class FactorGraph(Structure):
         return Automata(self.scopes, self.transitions, self._owners, self._pairs, self._middles, self._halves)
 
     @property
+    def _counters(self) -> Automata:
+        """The factors that exact oracles solve by auxiliary nodes: all but tables."""
+        return self._automata.some(self._roles)
+
+    @property
+    def _tabled(self) -> Tabled:
+        """The graph that exact oracles solve, in the dtype that sums use: without tables, one that no example has."""
+        sound = self.without_wrong()
+        graph, (batch, _, states) = Expanded(*sound._accumulated(), *sound._layout), sound.unary.shape
+        none = graph.edges.new_zeros(1, 1, 1, states)
+        tables = graph.unary.new_zeros(batch, 1, 1), none[0, :, :, :1].expand(batch, -1, -1) - 1, none
+        if sound.factors is not None:
+            scores, roles = sound._final_scores, sound._roles
+            graph = sound._counters.expanded(graph, scores[:, roles.counters])
+            if roles.tables:
+                tables = scores[:, roles.tables], sound.scopes[:, roles.tables], sound.transitions[[*roles.tables]]
+        finals, scopes, transitions = tables
+        return Tabled(graph.unary, graph.pairwise, finals, *graph[2:], scopes, transitions)
+
+    @property
     def _expanded(self) -> Expanded:
-        """The pairwise graph that oracles solve, in the dtype that sums use: with factors, one with more nodes."""
+        """The pairwise graph of the relaxation, in the dtype that sums use: with factors, one with more nodes."""
         sound = self.without_wrong()
         graph = Expanded(*sound._accumulated(), *sound._layout)
         return graph if sound.factors is None else sound._automata.expanded(graph, sound._final_scores)

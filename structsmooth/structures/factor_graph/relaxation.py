@@ -204,7 +204,8 @@ def _by_program(problem: RelaxationDual) -> Solution:
 def _by_tree(problem: RelaxationDual) -> Solution:
     """The optimum of forests by dynamic programming: one of the outputs attains it."""
     as_forest = forest(problem.layout)
-    _, y = Forests(problem.unary, problem.pairwise, problem.layout, as_forest).max()
+    no_tables = problem.unary.new_zeros(len(problem.unary), 0, 1)
+    _, y = Forests(problem.unary, problem.pairwise, no_tables, problem.layout, as_forest).max()
     return problem.vertex(y), _branches(
         problem.unary, problem.pairwise, problem.ends, as_forest.flipped, as_forest.order
     )
