@@ -1,10 +1,12 @@
-"""Time of the oracles of graph cuts, matchings, subwindows and deformable trees, one example on one thread.
+"""Time of the oracles of graph cuts, graphs of tables, matchings, subwindows and deformable trees, on one thread.
 
 Graphs have random edges and Gaussian scores, of which those of a pair are exchanged where they are not supermodular;
 matchings have Gaussian weights. Images have 10 000 scored points: noise is Gaussian scores at random pixels, and
 clusters are clouds around five centers, two of them with scores above zero, over a noise of lower scores. Scores of
 deformable trees are Gaussian, or smooth as the responses of filters are: means over 5 x 5 positions. ``Tree`` finds the
-same placements by tables of all pairs of positions, where these fit. Every size is measured on several instances. One
+same placements by tables of all pairs of positions, where these fit. Graphs of tables are slices in
+time of eight nodes of 3 and 4 states: a node and up to five of the slice before have a table of Gaussian scores, of
+which two in five are forbidden. Every size is measured on several instances, one example each. One
 pass adds a number to each of the scores of nodes, pairs of a matching or pixels, of which an example has so many.
 """
 
@@ -18,7 +20,8 @@ import torch
 from torch import Tensor
 
 from scripts.harness import command, option, print_table, sizes, timings
-from structsmooth import BinaryGraph, DeformableTree, Matching, Structure, Subwindows, Tree
+from structsmooth import BinaryGraph, DeformableTree, FactorGraph, Matching, Structure, Subwindows, Tree
+from structsmooth.factors import Table
 
 _INSTANCES = 5
 _POINTS = 10_000
@@ -27,6 +30,7 @@ _LARGEST_TABLE = 50_000_000
 
 @command(
     option("--graphs", ["50x100", "150x400", "1000x3000"], type=sizes(2), nargs="*", metavar="NODESxEDGES"),
+    option("--tables", [2, 3], "slices of graphs of tables", nargs="*"),
     option("--matchings", ["10x10", "30x30", "30x60", "100x100"], type=sizes(2), nargs="*", metavar="ROWSxCOLUMNS"),
     option("--images", ["375x500"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
     option("--grids", ["16x16", "32x32", "64x64", "128x128"], type=sizes(2), nargs="*", metavar="HEIGHTxWIDTH"),
@@ -43,8 +47,9 @@ def main(options: Namespace) -> None:
 
 def rows(options: Namespace, columns: list[str]) -> Iterator[list[str]]:
     """One for each structure and size; a structure has a dash for an oracle that it has not."""
-    cases: list[tuple[str, Callable[[int, int, int], Structure], list[tuple[int, int]]]] = [
+    cases: list[tuple[str, Callable[..., Structure], list[tuple[int, ...]]]] = [
         ("BinaryGraph", graph, options.graphs),
+        ("FactorGraph of tables", tables, [(slices,) for slices in options.tables]),
         ("Matching", matching, options.matchings),
         ("Subwindows, clusters", clusters, options.images),
         ("Subwindows, noise", noise, options.images),
@@ -87,6 +92,27 @@ def graph(nodes: int, edges: int, seed: int) -> BinaryGraph:
     pairwise = torch.where(submodular[..., None, None], tables.flip(2), tables)
     ends = torch.rand(edges, nodes, generator=generator).argsort(1)[:, :2]
     return BinaryGraph(unary, ends, pairwise)
+
+
+# Of each node of a slice: the nodes of the slice before with which it has a table, and its states.
+_PARENTS = (0,), (0, 1, 3, 4, 6), (1, 2, 7), (2, 3, 5), (4,), (4, 5), (1, 6, 7), (3, 5, 6, 7)
+_STATES = 4, 4, 3, 3, 4, 3, 4, 4
+
+
+def tables(slices: int, seed: int) -> FactorGraph:
+    """A graph of slices in time."""
+    generator, width, states = torch.Generator().manual_seed(seed), len(_STATES), max(_STATES)
+    real = torch.arange(states) < torch.tensor(_STATES * slices).unsqueeze(1)
+    unary = torch.where(real, torch.randn(real.shape, generator=generator), -torch.inf).unsqueeze(0)
+    factors = []
+    for t in range(1, slices):
+        for v, parents in enumerate(_PARENTS):
+            scores = 2 * torch.randn([states] * (len(parents) + 1), generator=generator)
+            forbidden = torch.rand(scores.shape, generator=generator) < 0.4
+            forbidden.view(-1)[0] = False  # the first labels are allowed
+            scope = torch.tensor([*(width * (t - 1) + p for p in parents), width * t + v])
+            factors.append(Table(scope, scores.masked_fill(forbidden, -torch.inf)))
+    return FactorGraph(unary, torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, states, states), factors=factors)
 
 
 def matching(rows: int, columns: int, seed: int) -> Matching:

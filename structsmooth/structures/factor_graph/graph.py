@@ -36,7 +36,8 @@ class FactorGraph(Structure):
     Exact oracles are NP-hard in general. Each example is solved by the first of these that applies:
 
     * a graph without cycles: dynamic programming, as for :class:`~structsmooth.Tree`;
-    * small treewidth: elimination of the nodes in min-fill order, if no table has more than ``max_table`` entries;
+    * small treewidth: elimination of the nodes, in the better of two greedy orders (min-fill and min-weight), if no
+      table has more than ``max_table`` entries;
     * else branch and bound from the relaxation, for ``max`` and ``topk`` alone, within ``max_sets``.
 
     :meth:`relaxed` bounds the maximum in any graph. Where all graphs are supermodular with two states,
