@@ -193,7 +193,8 @@ def test_wide_tables_are_those_of_one_joint_table() -> None:
 
     def joint(unary: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
         pairs = zip(scopes, tables, strict=True)
-        scores = unary[:, torch.arange(8), y].sum(2) + sum(t[(slice(None), *y[:, list(own)].unbind(1))] for own, t in pairs)
+        of_tables = [table[(slice(None), *y[:, list(own)].unbind(1))] for own, table in pairs]
+        scores = torch.stack([unary[:, torch.arange(8), y].sum(2), *of_tables]).sum(0)
         with_states = [[scores[:, y[:, v] == j].amax(1) for j in range(size)] for v, size in enumerate(sizes)]
         padded = [torch.stack([*own, *[torch.zeros(2)] * (3 - len(own))], 1) for own in with_states]
         return scores.logsumexp(1), scores.topk(5).values, torch.stack(padded, 1)

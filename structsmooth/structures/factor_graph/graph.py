@@ -228,15 +228,21 @@ class FactorGraph(Structure):
 
         Args:
             method: ``"tree"``: dynamic programming, for graphs without cycles; ``"cut"``: roof duality, one minimum
-                cut, for two states; ``"messages"``: block coordinate descent on the dual, which leaves an interval, on
-                any device; ``"lp"``: HiGHS, for small graphs (needs scipy). ``"auto"`` takes the first of these three
-                that suits an example, and ``"lp"`` for up to 16,384 labels and pairs if messages leave an interval.
-            tolerance: width of the interval, relative to the bound, at which message passing stops.
+                cut, for two states; ``"expansion"``: ten sweeps of messages, then expansion moves, minimum cuts, where
+                s[i, i] + s[j, k] >= s[j, i] + s[i, k] in every table s, as of Potts strengths that are not negative;
+                ``"messages"``: block coordinate descent on the dual, on any device; ``"lp"``: HiGHS, for small graphs
+                (needs scipy). Moves and messages leave an interval. ``"auto"`` takes the first of the first two that
+                suits an example; else up to 16,384 labels and pairs ``"messages"``, and ``"lp"`` if they leave an
+                interval; beyond, ``"expansion"`` where it suits, and else ``"messages"``.
+            tolerance: width of the interval, relative to the bound, at which ``"messages"`` stops.
             max_sweeps: limit on its sweeps over the nodes.
 
         Raises:
             ImportError: ``method="lp"`` without scipy.
             ValueError: a method that does not suit the graphs.
+
+        Reference:
+            Boykov, Veksler and Zabih (2001), on expansion moves; Meshi et al. (2010), on messages.
         """
         search = None if self.factors is None else LocalSearch(self._automata, self.factors.detach().double())
         found = relax(*self._scores(), method, tolerance, max_sweeps, search).to(self._dtype)

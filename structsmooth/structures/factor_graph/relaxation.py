@@ -162,8 +162,8 @@ def _solved(problem: RelaxationDual, method: RelaxationMethod, tolerance: float,
         wrong = ~alpha_expansion.suits(problem)
         if bool(wrong.any()):
             raise ValueError(
-                'method="expansion" needs s[i, i] + s[j, k] >= s[j, i] + s[i, k] in every table s, as Potts strengths of '
-                f'at least 0 have it; example {int(wrong.long().argmax())} lacks it: use "auto"'
+                'method="expansion" needs s[i, i] + s[j, k] >= s[j, i] + s[i, k] in every table s, as Potts strengths '
+                f'of at least 0 have it; example {int(wrong.long().argmax())} lacks it: use "auto"'
             )
         return alpha_expansion.solve(problem, max_sweeps)
     is_forest, states = forest(problem.layout).is_forest, problem.unary.shape[-1]
@@ -184,24 +184,28 @@ def _solved(problem: RelaxationDual, method: RelaxationMethod, tolerance: float,
 
 
 def _with_cycles(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Solution:
-    """Graphs with cycles and more than two states: small ones by linear programs, large ones by moves or messages.
-
-    A program of up to so many variables takes less time than the sweeps that would close the interval, if they can.
-    """
-    small = (problem.variables() <= _MOST_VARIABLES) & (importlib.util.find_spec("scipy") is not None)
-    moved = ~small & alpha_expansion.suits(problem) if problem.search is None else torch.zeros_like(small)
+    """Graphs with cycles and more than two states: large ones by moves where these suit, else by messages."""
+    large = problem.variables() > _MOST_VARIABLES
+    if problem.search is not None or not bool(large.any()):
+        return _by_messages(problem, ~large, tolerance, max_sweeps)
+    moved = large & alpha_expansion.suits(problem)
     if bool(moved.all()):
         return alpha_expansion.solve(problem, max_sweeps)
-    solution = _no_solution(problem)
-    if bool(moved.any()):
-        solution = _with_rows(solution, moved, alpha_expansion.solve(problem.rows(moved), max_sweeps))
-    rest, small = problem.rows(~moved), small[~moved]
-    found = solve(rest, tolerance, min(max_sweeps, _FEW_SWEEPS) if bool(small.all()) else max_sweeps)
+    solution = _by_messages(problem.rows(~moved), ~large[~moved], tolerance, max_sweeps)
+    solution = _with_rows(_no_solution(problem), ~moved, solution)
+    return _with_rows(solution, moved, alpha_expansion.solve(problem.rows(moved), max_sweeps))
+
+
+def _by_messages(problem: RelaxationDual, small: Tensor, tolerance: float, max_sweeps: int) -> Solution:
+    """Messages, and linear programs for examples that are ``small`` [B], if there is scipy.
+
+    A program of few variables takes less time than the sweeps that would close the interval, if they can.
+    """
+    small = small & (importlib.util.find_spec("scipy") is not None)
+    found = solve(problem, tolerance, min(max_sweeps, _FEW_SWEEPS) if bool(small.all()) else max_sweeps)
     wide = small & (found.dual - found.value > tolerance * (1 + found.dual.abs()))
-    by_messages = found.marginals, found.deltas
-    if bool(wide.any()):
-        by_messages = _with_rows(by_messages, wide, _by_program(rest.rows(wide)))
-    return _with_rows(solution, ~moved, by_messages)
+    solution = found.marginals, found.deltas
+    return _with_rows(solution, wide, _by_program(problem.rows(wide))) if bool(wide.any()) else solution
 
 
 def _no_solution(problem: RelaxationDual) -> Solution:

@@ -48,6 +48,7 @@ def adjacency(nodes, edges):
 
 @compiled
 def new_flow(graph):
+    """Arrays for a flow."""
     nodes = graph[0].shape[0] - 1
     return np.empty(nodes), np.empty(graph[1].shape[0]), np.empty(nodes, np.bool_)
 

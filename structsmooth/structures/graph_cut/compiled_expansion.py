@@ -1,7 +1,5 @@
 """Expansion moves (Boykov, Veksler and Zabih 2001): labels of many kinds, improved by one minimum cut for each."""
 
-import numpy as np
-
 from structsmooth.compiled.jit import compiled, entry_point
 from structsmooth.structures.graph_cut.compiled import adjacency, new_flow, normal_form
 from structsmooth.structures.graph_cut.compiled_flow import maximize_flow, new_work
