@@ -52,7 +52,7 @@ def main(options: Namespace) -> None:
     print_table(["structure", "size", "scores", *columns], rows(options, columns), text_columns=2)
     print()
     columns = ["relaxed()", "energy", "gap, percent", "moves alone", "energy"]
-    print_table(["Potts grid", *columns], (labelled(*size, options) for size in options.labels))
+    print_table(["Potts grid", *columns], (labelled(size, options) for size in options.labels))
 
 
 def rows(options: Namespace, columns: list[str]) -> Iterator[list[str]]:
@@ -177,8 +177,9 @@ def tabulated(tree: DeformableTree) -> Tree:
     return Tree(tree.unary.flatten(2), -costs.unsqueeze(0), tree.parents.unsqueeze(0))
 
 
-def labelled(height: int, labels: int, options: Namespace) -> list[str]:
+def labelled(size: tuple[int, int], options: Namespace) -> list[str]:
     """Milliseconds of the relaxation of a grid, its energy and the gap to its bound, and those of moves alone."""
+    height, labels = size
     at, place = torch.arange(height**2).view(height, height), torch.arange(height)
     pairs = (at[:, :-1], at[:, 1:]), (at[:-1], at[1:])
     edges = torch.cat([torch.stack([a.flatten(), b.flatten()], 1) for a, b in pairs])
