@@ -7,6 +7,8 @@ from math import prod
 
 Scope = tuple[int, ...]  # nodes; those of tables are in ascending order
 Neighbours = dict[int, set[int]]
+# Memory is that of all tables, which is therefore limited, too: so many times the limit of one.
+_MOST_TABLES = 64
 Cost = Callable[[int, Neighbours, Sequence[int]], int]
 
 
@@ -19,7 +21,7 @@ def elimination_order(
     Next is the node that joins the fewest pairs of its neighbours anew (min-fill), or whose neighbours have the fewest
     joint states (min-weight). The order whose tables have fewer entries in all is taken: either may need many times as
     many as the other. Nodes have ``sizes`` states. There is no order if in both of them a table of several nodes has
-    more than ``limit`` entries.
+    more than ``limit`` entries, or all tables have more than those of 64 such tables.
 
     Reference:
         Koller and Friedman (2009), section 9.4.3.2.
@@ -57,10 +59,10 @@ def _greedy(neighbours: Neighbours, sizes: Sequence[int], cost: Cost, limit: int
         v = min(costs, key=costs.__getitem__)
         adjacent = neighbours.pop(v)
         size = sizes[v] * prod(sizes[a] for a in adjacent)
-        if limit is not None and adjacent and size > limit:
+        entries += size
+        if limit is not None and adjacent and (size > limit or entries > _MOST_TABLES * limit):
             break
         order.append(v)
-        entries += size
         del costs[v]
         for a in adjacent:
             neighbours[a] |= adjacent - {a}
