@@ -103,7 +103,10 @@ def with_random_factors(
     for b, own in enumerate(node_mask):
         for f in range(count):
             nodes = own.nonzero()[:, 0][torch.randperm(int(own.sum()), generator=generator)]
-            nodes = nodes[: int(torch.randint(0, longest + 1, (), generator=generator))]
+            length = int(torch.randint(0, longest + 1, (), generator=generator))
+            if f == 0 and len(nodes) >= longest:  # it can be a table
+                length = longest * (length > 0)
+            nodes = nodes[:length]
             slots = torch.randperm(longest, generator=generator)[: len(nodes)].sort().values
             scopes[b, f, slots] = nodes
     transitions = torch.randint(0, 3, (count, 3, unary.shape[2]), generator=generator)

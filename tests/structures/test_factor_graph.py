@@ -237,7 +237,7 @@ def test_methods_that_do_not_suit_are_refused() -> None:
         cycle.relaxed("tree")
     with pytest.raises(ValueError, match=r"cut.* needs two states, got 3"):
         cycle.relaxed("cut")
-    with pytest.raises(ValueError, match="method must be one of auto, tree, cut, messages, lp, got 'ilp'"):
+    with pytest.raises(ValueError, match="method must be one of auto, tree, cut, expansion, messages, lp, got 'ilp'"):
         cycle.relaxed("ilp")  # type: ignore[arg-type]
 
 

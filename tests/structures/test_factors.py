@@ -22,7 +22,7 @@ from torch.testing import assert_close
 
 from structsmooth import Entropy, FactorGraph, Hamming, Max, StructuralHinge
 from structsmooth.factors import AtLeastOne, AtMostOne, Automaton, Budget, Count, Factor, LocalPolytope, Potts, Table
-from structsmooth.structures.factor_graph import binding
+from structsmooth.structures.factor_graph import binding, expansion
 from structsmooth.structures.factor_graph.reading import automata
 
 INF = math.inf
@@ -268,11 +268,15 @@ def test_a_scope_without_its_padding_is_refused() -> None:
 
 
 def test_factors_that_are_too_large_say_what_else_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "_MOST_ENTRIES", 1000)
-    fault = r"auxiliary nodes of 9 states.* \(a Count or an Automaton in place of a Table\)"
-    with pytest.raises(MemoryError, match=fault):
-        scattered([Table(torch.arange(3), torch.zeros(3, 3, 3))])
+    monkeypatch.setattr(expansion, "_MOST_ENTRIES", 1000)
+    fault = r"auxiliary nodes of {} states.* \(a Count or an Automaton in place of a Table\)"
+    with pytest.raises(MemoryError, match=fault.format(9)):
+        scattered([Count(torch.arange(3), torch.zeros(4))])
     assert scattered([AtMostOne(torch.arange(3))]).max()[0].shape == (3,)
+    table = scattered([Table(torch.arange(3), torch.zeros(3, 3, 3))])
+    assert table.max()[0].shape == (3,)  # exact oracles need no auxiliary nodes of tables
+    with pytest.raises(MemoryError, match=fault.format(9)):
+        table.relaxed()
 
 
 def test_scopes_on_a_device_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +290,7 @@ def test_scopes_on_a_device_are_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = bound()
     monkeypatch.setattr(binding, "automata", lambda *arguments: automata(*arguments[:-1], False))
     found = bound()
+    assert found._roles.tables != expected._roles.tables
     assert_close(found.logsumexp(), expected.logsumexp())
     assert_close(found.topk(3), expected.topk(3))
     partly = torch.empty(1, 3, dtype=torch.int64, device="meta")  # which holds no values

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from structsmooth import FactorGraph
 from structsmooth.factors import And, AtLeastOne, AtMostOne, Automaton, Budget, Count, Factor, Or, Table
-from structsmooth.structures.factor_graph import binding
+from structsmooth.structures.factor_graph.order import elimination_order
 
 INF = math.inf
 NO_EDGES = torch.zeros(0, 2, dtype=torch.int64)
@@ -177,17 +177,52 @@ def test_tables_of_many_nodes_among_edges(loops: bool) -> None:
             assert_close(graph.score(relaxation.labels), relaxation.score)
 
 
-def test_memory_of_a_table_is_that_of_its_scores() -> None:
-    """Within a factor of some places: tables of 2^16 scores are far below what 4^16 would take."""
-    unary, scores = normal(1, 16, 2), normal(*[2] * 16)
-    graph = FactorGraph(unary, NO_EDGES, torch.zeros(0, 2, 2).double(), factors=[Table(torch.arange(16), scores)])
-    values = [unary[0, v].view([2 if v == own else 1 for own in range(16)]) for v in range(16)]
-    best = sum(values, scores)
-    value, y = graph.max()
-    assert_close(value[0], best.max())
-    assert_close(best[tuple(y[0].tolist())], best.max())
-    assert_close(graph.logsumexp()[0], best.flatten().logsumexp(0))
-    assert binding._MOST_ENTRIES < 4**16
+def test_wide_tables_are_those_of_one_joint_table() -> None:
+    """In any order of their scopes, over nodes that lack some states; with first and second derivatives."""
+    sizes, scopes = [3, 2, 3, 2, 1, 3, 2, 2], [(0, 1, 4, 6, 2), (5, 3, 2, 7, 0), (6, 1), (7, 4, 5)]
+    missing = torch.arange(3) >= torch.tensor(sizes)[:, None]
+    unary = normal(2, 8, 3).masked_fill(missing, -INF)
+    tables = [normal(2, *[3] * len(scope), seed=f) for f, scope in enumerate(scopes)]
+    tables[0] = torch.where(tables[0] > 1, -INF, tables[0])
+    y = torch.cartesian_prod(*map(torch.arange, sizes))
+
+    def oracles(unary: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        factors = [Table(torch.tensor(scope), table) for scope, table in zip(scopes, tables, strict=True)]
+        graph = FactorGraph(unary, NO_EDGES, torch.zeros(0, 3, 3).double(), factors=factors)
+        return graph.logsumexp(), graph.topk(5)[0], graph.max_marginals().masked_fill(missing, 0.0)
+
+    def joint(unary: Tensor, *tables: Tensor) -> tuple[Tensor, ...]:
+        pairs = zip(scopes, tables, strict=True)
+        of_tables = [table[(slice(None), *y[:, list(own)].unbind(1))] for own, table in pairs]
+        scores = torch.stack([unary[:, torch.arange(8), y].sum(2), *of_tables]).sum(0)
+        with_states = [[scores[:, y[:, v] == j].amax(1) for j in range(size)] for v, size in enumerate(sizes)]
+        padded = [torch.stack([*own, *[torch.zeros(2)] * (3 - len(own))], 1) for own in with_states]
+        return scores.logsumexp(1), scores.topk(5).values, torch.stack(padded, 1)
+
+    scores = [t.requires_grad_() for t in (unary, *tables)]
+    derivatives = []
+    for run in (oracles, joint):
+        values = run(*scores)
+        first = torch.autograd.grad(sum((v * v).sum() for v in values), scores, create_graph=True)
+        smooth = torch.autograd.grad(run(*scores)[0].sum(), scores, create_graph=True)
+        second = torch.autograd.grad(sum((g * g.detach().cos()).sum() for g in smooth), scores)
+        derivatives.append((values, first, second))
+    assert_close(*derivatives)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "sizes", "order"),
+    [
+        (((0, 2), (2, 1), (1, 3), (3, 0)), (2, 2, 10, 10), (2, 3, 0, 1)),  # by min-fill alone, tables of 200 entries
+        (((0, 1), (0, 2), (0, 3)), (10, 2, 2, 2), (1, 2, 0, 3)),  # by min-weight alone, one of 80
+    ],
+)
+def test_the_better_order_of_elimination_is_taken(
+    scopes: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    assert elimination_order((0, 1, 2, 3), scopes, sizes, limit=79) == order
+    assert elimination_order((0, 1, 2, 3), scopes, sizes) == order
+    assert elimination_order((0, 1, 2, 3), scopes, sizes, limit=19) == ()
 
 
 BAD: list[tuple[Callable[[], Any], str]] = [

@@ -103,11 +103,14 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "matching max_marginals": (matching.max_marginals, inputs),
         "matching max_marginals_gradient": (OPERATORS["matching_max_marginals_gradient"], constants),
     }
-    for name, extra in {"forests": 0, "cycles": 2}.items():
-        unary, edges, pairwise, *masks = random_factor_graphs(2, 4, extra, 2)
-        inputs = *differentiable(unary, pairwise), edges, *masks
+    absent = [-1, -1, -1]
+    for name, extra, scope in (("forests", 0, absent), ("cycles", 2, absent), ("tables", 0, [2, 0, 3])):
+        unary, edges, pairwise, *masks = random_factor_graphs(2, 4, extra, 2, padding=False)
+        finals = torch.linspace(-1.0, 1.0, 8, dtype=torch.float64).view(2, 1, 4)
+        layout = edges, *masks, torch.tensor(scope).expand(2, 1, 3), (torch.arange(8) % 4).view(1, 1, 4, 2)
+        inputs = *differentiable(unary, pairwise, finals), *layout
         uniform = torch.full((2, 3, 4), 0.4, dtype=torch.float64)
-        constants = unary.detach(), pairwise.detach(), edges, *masks
+        constants = unary.detach(), pairwise.detach(), finals.detach(), *layout
         cases |= {
             f"factor_graph top_k of {name}": (factor_graph.top_k, (*constants, 3, 2**18, 1000, 4)),
             f"factor_graph marginals of {name}": (factor_graph._marginals, (*inputs, 2**18)),
@@ -118,11 +121,14 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
             ),
             f"factor_graph weighted_hessian of {name}": (
                 factor_graph.weighted_hessian,
-                (*constants, torch.ones_like(unary), torch.ones_like(pairwise), 2**18),
+                (*constants, *map(torch.ones_like, constants[:3]), 2**18),
             ),
             f"factor_graph sample of {name}": (factor_graph.sample, (*constants, uniform, 2**18)),
-            f"local_polytope largest of {name}": (relaxed.largest, (*inputs, [], "messages", 1e-6, 100)),
-            f"local_polytope logsumexp of {name}": (relaxed.logsumexp, (*constants, 100)),
+            f"local_polytope largest of {name}": (
+                relaxed.largest,
+                (*inputs[:2], *inputs[3:6], [], "messages", 1e-6, 100),
+            ),
+            f"local_polytope logsumexp of {name}": (relaxed.logsumexp, (*constants[:2], *constants[3:6], 100)),
         }
     program = segmentations(3, 2, 2, False)
     which, directions = torch.tensor([2, 1]), torch.ones(2, program.scores, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What ``relaxed("auto")`` takes for which examples: dynamic programming, linear programs, messages."""
+"""What ``relaxed("auto")`` takes for which examples: dynamic programming, linear programs, moves, messages."""
 
 import importlib.util
 from typing import Any
@@ -78,6 +78,45 @@ def test_messages_where_graphs_are_large(monkeypatch: pytest.MonkeyPatch) -> Non
     assert_close(graph.relaxed(max_sweeps=50).value, messages.value)
     monkeypatch.setattr(rooms, "_MOST_VARIABLES", VARIABLES)
     assert (graph.relaxed(max_sweeps=50).gap <= 1e-6 * (1 + messages.dual.abs())).all()
+
+
+def agreeing(seed: int, edge_mask: Tensor | None = None) -> FactorGraph:
+    """Complete graphs of three states whose ends rather agree: minus a metric, plus scores of single states."""
+    distance = torch.tensor([[0.0, 1.0, 1.5], [1.0, 0.0, 1.0], [1.5, 1.0, 0.0]]).double()
+    added = normal(4, 36, 3, seed=seed + 1).unsqueeze(-1) + normal(4, 36, 3, seed=seed + 2).unsqueeze(-2)
+    pairwise = added - 0.7 * normal(4, 36, 1, 1, seed=seed + 3).abs() * distance
+    return FactorGraph(normal(4, 9, 3, seed=seed, scale=8.0), COMPLETE, pairwise, edge_mask=edge_mask)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_move_improves_what_expansion_moves_find(seed: int) -> None:
+    """Of all that give one label to some of the nodes."""
+    edge_mask = torch.rand(4, 36, generator=torch.Generator().manual_seed(seed)) < 0.7
+    graph = agreeing(seed, edge_mask)
+    found, best = graph.relaxed("expansion"), graph.max()[0]
+    assert_close(graph.score(found.labels), found.score)
+    assert_close(found.value, found.score)
+    assert (found.dual >= best - 1e-9).all()
+    moved = torch.cartesian_prod(*[torch.tensor([False, True])] * 9)
+    for b, labels in enumerate(found.labels):
+        repeated = graph[torch.full((len(moved),), b)]
+        for label in range(3):
+            assert (repeated.score(torch.where(moved, label, labels)) <= found.score[b] + 1e-9).all()
+
+
+def test_large_graphs_are_solved_by_moves_where_these_are_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of both kinds is solved as its examples are alone."""
+    cuts, others = agreeing(0), frustrated(0)
+    mixed = cuts.replace(*(torch.cat([a[:2], b[2:]]) for a, b in zip(cuts.potentials, others.potentials, strict=True)))
+    expected = cuts.relaxed("expansion"), others.relaxed("messages", max_sweeps=50)
+    monkeypatch.setattr(rooms, "_MOST_VARIABLES", 0)
+    own = mixed.relaxed(max_sweeps=50)
+    for name in ("value", "dual", "labels", "unary", "pairwise", "deltas"):
+        first, last = (getattr(found, name) for found in expected)
+        assert_close(getattr(own, name), torch.cat([first[:2], last[2:]]))
+    fault = r"needs s\[i, i\] \+ s\[j, k\] >= s\[j, i\] \+ s\[i, k\] .*; example 2 lacks it: use .auto."
+    with pytest.raises(ValueError, match=fault):
+        mixed.relaxed("expansion")
 
 
 def test_messages_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,20 +8,19 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import checks
-from structsmooth.structures.factor_graph.expansion import Automata
+from structsmooth.structures.factor_graph.expansion import Automata, Roles
 from structsmooth.structures.factor_graph.factors import Factor
 from structsmooth.structures.factor_graph.layout import Layout
 from structsmooth.structures.factor_graph.reading import automata
 
-# Largest number of entries of the pairwise tables of the expansion: 2 GiB in float64.
-_MOST_ENTRIES = 2**28
 
-
-def bind(factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args: bool) -> tuple[Tensor, Automata]:
-    """Scores [B, F, Q] of factors for unary scores [B, N, S], and their automata.
+def bind(
+    factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args: bool
+) -> tuple[Tensor, Automata, Roles]:
+    """Scores [B, F, Q] of factors for unary scores [B, N, S], their automata, and how exact oracles take these.
 
     Raises:
-        MemoryError: factors with too many states.
+        MemoryError: factors with too many states that are no tables.
         NotImplementedError: under ``torch.compile``.
         TypeError: what is no factor, or tensors of the wrong dtype.
         ValueError: factors that do not fit the graphs.
@@ -38,14 +37,14 @@ def bind(factors: Sequence[Factor], unary: Tensor, layout: Layout, validate_args
     most, longest = (max(tensor.shape[-1] for tensor in tensors) for tensors in (scores, scopes))
     places = longest if any(len(table) > 1 for table in transitions) else 1
     dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in scores))
-    batch_automata = automata(
+    batch_automata, roles = automata(
         torch.stack([pad(scope, (0, longest - scope.shape[-1]), value=-1) for scope in scopes], 1),
         torch.stack([_padded(table, places, most) for table in transitions]),
         [scope.shape[-1] for scope in scopes],
         _reads(unary, validate_args),
     )
-    _check_size(batch_automata, layout)
-    return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), batch_automata
+    batch_automata.some(roles).check_size(layout.edge_mask)
+    return torch.stack([pad(s.to(dtype), (0, most - s.shape[-1])) for s in scores], 1), batch_automata, roles
 
 
 def _reads(unary: Tensor, validate_args: bool) -> bool:
@@ -57,18 +56,6 @@ def _padded(transitions: Tensor, places: int, states: int) -> Tensor:
     """Transitions [1 or k, Q, S] for so many places, and so many states of the automaton."""
     padded = pad(transitions, (0, 0, 0, states - transitions.shape[1]))
     return padded.expand(places, -1, -1) if len(padded) == 1 else pad(padded, (0, 0, 0, 0, 0, places - len(padded)))
-
-
-def _check_size(batch_automata: Automata, layout: Layout) -> None:
-    batch, edges = layout.edge_mask.shape
-    places, states = batch_automata.pairs.shape
-    entries = batch * (edges + 2 * places - 1) * states**2
-    if entries > _MOST_ENTRIES:
-        raise MemoryError(
-            f"factors need auxiliary nodes of {states} states, and so tables of {entries:,} entries for the "
-            f"{edges + 2 * places - 1} edges of {batch} examples, more than {_MOST_ENTRIES:,}: give factors with fewer "
-            "states or smaller scopes (a Count or an Automaton in place of a Table), or smaller batches"
-        )
 
 
 def _bind_one(

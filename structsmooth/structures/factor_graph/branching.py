@@ -12,7 +12,7 @@ from structsmooth.structures.factor_graph import roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.elimination import Edges
 from structsmooth.structures.factor_graph.layout import Layout, forest, turned
-from structsmooth.structures.factor_graph.min_fill import Scope
+from structsmooth.structures.factor_graph.order import Scope
 from structsmooth.structures.factor_graph.relaxation_dual import RelaxationDual, with_penalties
 from structsmooth.structures.search import SearchSpace
 
@@ -102,8 +102,8 @@ class Searched(SearchSpace[Outputs]):
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         return NotImplementedError(
             f"FactorGraph has no exact {oracle} oracle; use max() or topk(), e.g. the L2 smoother: elimination of this "
-            "graph takes tables of more than max_table entries; LocalPolytope(graph) has bounds, perturb_and_max() "
-            "estimates"
+            "graph takes tables of more than max_table entries, or 64 times as many in all: raise it if memory allows; "
+            "LocalPolytope(graph) has bounds, perturb_and_max() estimates"
         )
 
     def initial(self, example: int) -> Outputs:

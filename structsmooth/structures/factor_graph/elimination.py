@@ -1,13 +1,14 @@
 """Variable elimination as a program: the exact oracles of graphs of small treewidth.
 
-A graph is eliminated node by node. The scores that involve a node are joined into one table over the node and its
-neighbours, which is summed over the states of the node; the result is a message to these neighbours. The largest table
-has S^(treewidth + 1) entries. Entries of tables are the scores of a program, and entries of messages are its nodes.
+A graph is eliminated node by node. The scores that involve a node, of itself, of edges and of factors, are joined into
+one table over the node and its neighbours, which is summed over the states of the node; the result is a message to
+these neighbours. The largest table has S^(treewidth + 1) entries. Entries of tables are the scores of a program, and
+entries of messages are its nodes: an oracle takes a few operations for each entry of each table, and no more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures.distribution import by_example
-from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
+from structsmooth.structures.factor_graph.layout import Tables
+from structsmooth.structures.factor_graph.order import Scope, elimination_order
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program, operators
 from structsmooth.structures.semirings import inverse_cdf
 
@@ -34,12 +36,14 @@ class Step(NamedTuple):
         node: which it is.
         scope: the node and its neighbours at that time.
         edges: the edges to these neighbours.
+        factors: the factors that join it to these neighbours alone.
         children: numbers of the earlier steps whose messages it takes.
     """
 
     node: int
     scope: Scope
     edges: tuple[int, ...]
+    factors: tuple[int, ...]
     children: tuple[int, ...]
 
     @property
@@ -55,29 +59,38 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Elimination:
-    """How graphs that share their nodes and edges are eliminated.
+    """How graphs that share their nodes, edges and factors are eliminated.
 
     Attributes:
         nodes: the nodes that the examples have.
         edges: pairs (a, b) of nodes for the E edges; ``None`` for an edge that they do not have.
+        factors: scopes of the F factors, in any order; empty for a factor that they do not have.
         sizes: numbers of states of all N nodes, <= S; the states above are forbidden.
     """
 
     nodes: Scope
     edges: Edges
+    factors: tuple[Scope, ...]
     sizes: tuple[int, ...]
+
+    def order(self, max_table: int | None = None) -> tuple[int, ...]:
+        """The nodes in the order of their elimination; none if tables have more than ``max_table`` entries."""
+        scopes = (*(edge for edge in self.edges if edge is not None), *self.factors)
+        return elimination_order(self.nodes, scopes, self.sizes, max_table)
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The elimination of each node, in min-fill order."""
-        left = {e: edge for e, edge in enumerate(self.edges) if edge is not None}
-        messages: dict[int, Scope] = {}  # of the steps that nobody took yet
+        """The elimination of each node, in order."""
+        edges: dict[int, Scope] = {e: edge for e, edge in enumerate(self.edges) if edge is not None}
+        factors = {f: scope for f, scope in enumerate(self.factors) if scope}
+        messages: dict[int, Scope] = {}
         steps = []
-        for i, v in enumerate(min_fill_order(self.nodes, self.edges, self.sizes)):
-            edges = tuple(e for e, edge in left.items() if v in edge)
-            children = tuple(j for j, scope in messages.items() if v in scope)
-            scopes = [left.pop(e) for e in edges] + [messages.pop(j) for j in children]
-            steps.append(Step(v, tuple(sorted({v}.union(*scopes))), edges, children))
+        for i, v in enumerate(self.order()):
+            taken, scopes = [], []
+            for left in (edges, factors, messages):  # that no step took yet
+                taken.append(tuple(key for key, scope in left.items() if v in scope))
+                scopes += [left.pop(key) for key in taken[-1]]
+            steps.append(Step(v, tuple(sorted({v}.union(*scopes))), *taken))
             messages[i] = steps[-1].rest
         return steps
 
@@ -86,15 +99,17 @@ class Elimination:
         return [self.sizes[v] for v in scope]
 
     @cached_property
-    def labels(self) -> tuple[Tensor, Tensor]:
-        """The node and the state that each score of the program decides; the last entry, of no score, is behind all."""
-        nodes, states = [], []
+    def decided(self) -> Tensor:
+        """Of each step: its first entry, its node, the entries between two states of this, and their number, [M, 4].
+
+        A last step, of no entries, decides a node behind all.
+        """
+        rows, first = [], 0
         for step in self.steps:
             shape = self.shape(step.scope)
-            entries = torch.arange(prod(shape))
-            nodes.append(torch.full_like(entries, step.node))
-            states.append(entries // prod(shape[step.position + 1 :]) % self.sizes[step.node])
-        return torch.cat([*nodes, torch.tensor([len(self.sizes)])]), torch.cat([*states, torch.tensor([0])])
+            rows.append((first, step.node, prod(shape[step.position + 1 :]), self.sizes[step.node]))
+            first += prod(shape)
+        return torch.tensor([*rows, (first, len(self.sizes), 1, 1)])
 
     def ends(self, e: int) -> tuple[int, int]:
         """The ends of an edge that the examples have."""
@@ -103,10 +118,16 @@ class Elimination:
         return edge
 
 
+@lru_cache(maxsize=1024)
+def elimination(nodes: Scope, edges: Edges, factors: tuple[Scope, ...], sizes: tuple[int, ...]) -> Elimination:
+    """The :class:`Elimination` of these arguments, made once."""
+    return Elimination(nodes, edges, factors, sizes)
+
+
 @cached_program
-def message_program(nodes: Scope, edges: Edges, sizes: tuple[int, ...]) -> Program:
+def message_program(nodes: Scope, edges: Edges, factors: tuple[Scope, ...], sizes: tuple[int, ...]) -> Program:
     """The program of the elimination of these arguments: scores are the entries of all tables, step by step."""
-    plan = Elimination(nodes, edges, sizes)
+    plan = elimination(nodes, edges, factors, sizes)
     shapes = [plan.shape(step.scope) for step in plan.steps]
     builder = ProgramBuilder(scores=sum(map(prod, shapes)))
     first: dict[int, Any] = {}  # node of the program for the first entry of each message
@@ -147,18 +168,21 @@ class Eliminated(DynamicProgram):
     Args:
         unary: [B, N, S], float64 on the CPU.
         pairwise: [B, E, S, S], zero where there is no edge.
+        finals: scores of the final states of factors, [B, F, Q].
         plan: of the elimination.
+        tables: of the factors.
     """
 
-    potential_names = ("unary", "pairwise")
+    potential_names = ("unary", "pairwise", "finals")
 
-    def __init__(self, unary: Tensor, pairwise: Tensor, plan: Elimination) -> None:
-        self.unary, self.pairwise, self.plan = unary, pairwise, plan
+    def __init__(self, unary: Tensor, pairwise: Tensor, finals: Tensor, plan: Elimination, tables: Tables) -> None:
+        self.unary, self.pairwise, self.finals = unary, pairwise, finals
+        self.plan, self.tables = plan, tables
         super().__init__(validate_args=False)
 
     def program(self) -> Program:
         """The program of :func:`message_program` for the plan of the elimination."""
-        return message_program(self.plan.nodes, self.plan.edges, self.plan.sizes)
+        return message_program(self.plan.nodes, self.plan.edges, self.plan.factors, self.plan.sizes)
 
     def program_scores(self) -> Tensor:
         """The entries of the tables of all steps, [B, P], step by step."""
@@ -177,7 +201,17 @@ class Eliminated(DynamicProgram):
             table = self.pairwise[:, e, : sizes[a], : sizes[b]]
             table = table if a < b else table.transpose(1, 2)
             total = total + _aligned(table, (min(a, b), max(a, b)), step.scope)
+        for f in step.factors:
+            scope, states = self._final_states(f)
+            total = total + _aligned(self.finals[:, f, states], scope, step.scope)
         return total.expand(len(total), *self.plan.shape(step.scope))
+
+    def _final_states(self, f: int) -> tuple[Scope, Tensor]:
+        """The scope of a factor in ascending order, and its final state for all joint states, int64 [S, ..., S]."""
+        scope = self.plan.factors[f]
+        order = sorted(range(len(scope)), key=scope.__getitem__)
+        states = self.tables.final_states(f, self.plan.shape(scope))
+        return tuple(sorted(scope)), states.permute(order)
 
     def derivation(self, y: Tensor) -> Tensor:
         """The entry of each table that outputs ``y`` [B, N] use: int64 [B, steps]."""
@@ -189,19 +223,21 @@ class Eliminated(DynamicProgram):
 
     def outputs(self, used: Tensor) -> Tensor:
         """Labels [B, K, N] of the outputs that use the entries ``used`` [B, K, M] of tables."""
-        owners, states = self.plan.labels
+        decided = self.plan.decided
+        step = torch.searchsorted(decided[:, 0].contiguous(), used, right=True) - 1
+        first, node, stride, size = decided[step].unbind(-1)
         y = torch.zeros(*used.shape[:2], self.unary.shape[1] + 1, dtype=torch.int64)
-        return y.scatter(2, owners[used], states[used])[..., :-1]
+        return y.scatter(2, node, (used - first) // stride % size)[..., :-1]
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B], found with the probabilities."""
         return self._sums[0]
 
-    def marginals(self) -> tuple[Tensor, Tensor]:
-        """Marginals [B, N, S] and [B, E, S, S]."""
+    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Marginals [B, N, S], [B, E, S, S] and [B, F, Q]."""
         return self._statistics(self._sums[1])
 
-    def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The gradient of ⟨weights, marginals⟩."""
         directions = self.replace(*weights).program_scores()
         inputs = (self.program_scores(), directions, self.sizes(), self.program().handle)
@@ -211,27 +247,30 @@ class Eliminated(DynamicProgram):
     def _sums(self) -> tuple[Tensor, Tensor]:
         return self.sums()
 
-    def _statistics(self, parts: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums over tables, of which a node and an edge are in one each: the adjoint of the scores."""
-        node, edge = list(torch.zeros_like(self.unary).unbind(1)), list(torch.zeros_like(self.pairwise).unbind(1))
+    def _statistics(self, parts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Sums over tables, of which a node, an edge and a factor are in one each: the adjoint of the scores."""
+        node, edge, final = (list(torch.zeros_like(scores).unbind(1)) for scores in self.potentials)
         for step, table in self._tables(parts):
             node[step.node] = self._marginal(table, step.scope, step.node)
             for e in step.edges:
                 a, b = self.plan.ends(e)
                 pair = self._marginal(table, step.scope, a, b)
                 edge[e] = pair if a < b else pair.mT
-        return torch.stack(node, 1), torch.stack(edge, 1)
+            for f in step.factors:
+                kept, states = self._final_states(f)
+                sums = _summed(table, step.scope, kept).flatten(1)
+                final[f] = final[f].scatter_add(1, states.flatten().expand_as(sums), sums)
+        return torch.stack(node, 1), torch.stack(edge, 1), torch.stack(final, 1)
 
     def _marginal(self, table: Tensor, scope: Scope, *kept: int) -> Tensor:
         """Sums over all nodes of a scope but some, zero for the states that there are not: [B, S] or [B, S, S]."""
-        others = [1 + i for i, v in enumerate(scope) if v not in kept]
-        sums = table.sum(others) if others else table
+        sums = _summed(table, scope, kept)
         missing = [end for size in reversed(sums.shape[1:]) for end in (0, self.unary.shape[2] - size)]
         return pad(sums, missing) if any(missing) else sums
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """As for all programs; the best output of a small graph by enumeration."""
-        if k == 1 and self.unary.shape[-1] ** len(self.plan.nodes) <= MOST_OUTPUTS:
+        if k == 1 and not any(self.plan.factors) and self.unary.shape[-1] ** len(self.plan.nodes) <= MOST_OUTPUTS:
             return self._best_of_all()
         return super().topk(k)
 
@@ -291,3 +330,9 @@ def _aligned(values: Tensor, scope: Scope, larger: Scope) -> Tensor:
         if node not in scope:
             values = values.unsqueeze(1 + i)
     return values
+
+
+def _summed(table: Tensor, scope: Scope, kept: Scope) -> Tensor:
+    """A table [B, S, ..., S] of a scope summed over all nodes but some."""
+    others = [1 + i for i, v in enumerate(scope) if v not in kept]
+    return table.sum(others) if others else table

@@ -1,10 +1,11 @@
 """Exact oracles of factor graphs: each example is solved as a forest, by elimination, or by search.
 
-Scores are float64: unary [B, N, S] and pairwise [B, E, S, S], with zeros where there is no node or edge.
+Scores are float64: unary [B, N, S], pairwise [B, E, S, S] and those of the final states of tables, [B, F, Q], with
+zeros where there is no node, edge or table.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,14 +14,14 @@ from torch import Tensor
 from structsmooth.structures.base import Structure
 from structsmooth.structures.derivatives import gradients_of
 from structsmooth.structures.factor_graph.branching import Searched
-from structsmooth.structures.factor_graph.elimination import Edges, Eliminated, Elimination
-from structsmooth.structures.factor_graph.layout import Forest, Graph, Layout, forest, turned
-from structsmooth.structures.factor_graph.min_fill import Scope, min_fill_order
+from structsmooth.structures.factor_graph.elimination import Eliminated, elimination
+from structsmooth.structures.factor_graph.layout import Expanded, Forest, Layout, Tabled, Tables, forest, score, turned
+from structsmooth.structures.factor_graph.reading import automata
 from structsmooth.structures.tree import Tree
 
 Rows = Tensor | slice  # of some examples
 # The structure whose oracles are those of some examples, from their scores.
-Bind = Callable[[Tensor, Tensor], Structure]
+Bind = Callable[[Tensor, Tensor, Tensor], Structure]
 
 
 class Limits(NamedTuple):
@@ -51,10 +52,10 @@ def hessian_product(
 
 
 class Forests(Tree):
-    """Forests, of any shapes, which are trees in another notation."""
+    """Forests, of any shapes, which are trees in another notation. Tables are those of other examples."""
 
-    def __init__(self, unary: Tensor, pairwise: Tensor, layout: Layout, forest: Forest) -> None:
-        self.layout, self.forest, self.edge_scores = layout, forest, pairwise
+    def __init__(self, unary: Tensor, pairwise: Tensor, finals: Tensor, layout: Layout, forest: Forest) -> None:
+        self.layout, self.forest, self.edge_scores, self.finals = layout, forest, pairwise, finals
         tables = unary.new_zeros(*unary.shape, unary.shape[-1])  # of each node and its parent
         if pairwise.shape[1]:
             index = forest.above[:, :, None, None].expand(-1, -1, *pairwise.shape[2:])
@@ -68,13 +69,17 @@ class Forests(Tree):
         edge = turned(by_child.gather(1, index), self.forest.flipped)
         return node, torch.where(self.layout.edge_mask[:, :, None, None], edge, 0.0)
 
+    def statistics(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The marginals, and zeros [B, F, Q]."""
+        return *self.marginals(), torch.zeros_like(self.finals)
+
     def second_derivatives(self, *weights: Tensor) -> tuple[Tensor, ...]:
         """The gradient of ⟨weights, marginals⟩."""
 
         def run(unary: Tensor, pairwise: Tensor) -> tuple[Tensor, Tensor]:
-            return Forests(unary, pairwise, self.layout, self.forest).marginals()
+            return Forests(unary, pairwise, self.finals, self.layout, self.forest).marginals()
 
-        return hessian_product(run, (self.unary, self.edge_scores), weights)
+        return *hessian_product(run, (self.unary, self.edge_scores), weights[:2]), torch.zeros_like(self.finals)
 
     def entropy(self) -> Tensor:
         """Entropies of the pairs, less those of the nodes but for one in each: no large sums that cancel."""
@@ -87,16 +92,38 @@ class Forests(Tree):
         return of_edges - ((degrees - 1) * of_nodes).sum(1)
 
 
-def groups(layout: Layout, sizes: tuple[int, ...], limits: Limits) -> list[Group]:
+def groups(layout: Layout, tables: Tables, sizes: tuple[int, ...], limits: Limits) -> list[Group]:
     """The examples, whose nodes have ``sizes`` states, by the way in which they are solved."""
     as_forests = forest(layout)
-    rows = as_forests.is_forest.nonzero()[:, 0]
+    is_forest = as_forests.is_forest & ~(tables.scopes >= 0).flatten(1).any(1)
+    rows = is_forest.nonzero()[:, 0]
     trees = partial(Forests, layout=layout.rows(rows), forest=Forest(*(tensor[rows] for tensor in as_forests)))
-    alike: dict[Graph, list[int]] = {}
-    for b in (~as_forests.is_forest).nonzero()[:, 0].tolist():
-        alike.setdefault(layout.graph(b), []).append(b)
-    others = [Group(torch.tensor(members), _by_size(*graph, sizes, limits)) for graph, members in alike.items()]
+    alike: dict[Any, list[int]] = {}
+    for b in (~is_forest).nonzero()[:, 0].tolist():
+        alike.setdefault((*layout.graph(b), tables.of(b)), []).append(b)
+    others = []
+    for graph, listed in alike.items():
+        members, plan = torch.tensor(listed), elimination(*graph, sizes)
+        bind: Bind = partial(Eliminated, plan=plan, tables=tables)
+        if not plan.order(limits.max_table):
+            own = tables._replace(scopes=tables.scopes[members])
+            bind = partial(_searched, layout=layout.rows(members), tables=own, limits=limits)
+        others.append(Group(members, bind))
     return [Group(rows, trees), *others] if len(rows) or not others else others
+
+
+def _searched(
+    unary: Tensor, pairwise: Tensor, finals: Tensor, layout: Layout, tables: Tables, limits: Limits
+) -> Searched:
+    """The search of examples that share their graph, whose tables get auxiliary nodes behind all others."""
+    graph, sizes = Expanded(unary, pairwise, *layout), (tables.scopes[0] >= 0).sum(-1)
+    own = sizes > 0
+    if bool(own.any()):
+        read, _ = automata(tables.scopes[:, own], tables.transitions[own], sizes[own].tolist(), read_scopes=True)
+        graph = read.expanded(graph, finals[:, own])
+    nodes, edges = Layout(*graph[2:]).graph(0)
+    scores = graph.unary, graph.pairwise
+    return Searched(*scores, nodes=nodes, edges=edges, variables=limits.variables, max_sets=limits.max_sets)
 
 
 def sizes_of(unary: Tensor) -> tuple[int, ...]:
@@ -108,26 +135,24 @@ def sizes_of(unary: Tensor) -> tuple[int, ...]:
     return tuple(used.amax(1).clamp_min(1).tolist())
 
 
-@lru_cache(maxsize=1024)
-def _by_size(nodes: Scope, edges: Edges, sizes: tuple[int, ...], limits: Limits) -> Bind:
-    """Elimination where its largest table is small enough, search elsewhere."""
-    if min_fill_order(nodes, edges, sizes, limits.max_table):
-        return partial(Eliminated, plan=Elimination(nodes, edges, sizes))
-    return partial(Searched, nodes=nodes, edges=edges, variables=limits.variables, max_sets=limits.max_sets)
-
-
 class Exact(NamedTuple):
     """The examples of a batch, with how they are solved."""
 
-    scores: tuple[Tensor, Tensor]
-    layout: Layout
+    scores: tuple[Tensor, Tensor, Tensor]
+    graph: Tabled
     groups: list[Group]
+
+    def score(self, y: Tensor) -> Tensor:
+        """Scores [B] of labels [B, N]."""
+        unary, pairwise, finals = self.scores
+        _, states = Tables(self.graph.scopes, self.graph.transitions).runs(y)
+        of_tables = finals.gather(2, states[-1].unsqueeze(-1)).squeeze(-1).sum(1)
+        return score(unary, pairwise, self.graph.layout, y) + of_tables
 
     def solved(self, run: Callable[[Any, Rows], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """Answers for all examples: ``run`` is called with structures and their rows."""
         if len(self.groups) == 1:
             return run(self.groups[0].bind(*self.scores), slice(None))
-        unary, pairwise = self.scores
-        answers = [run(bind(unary[rows], pairwise[rows]), rows) for rows, bind in self.groups]
+        answers = [run(bind(*(scores[rows] for scores in self.scores)), rows) for rows, bind in self.groups]
         order = torch.cat([rows for rows, _ in self.groups]).argsort()
         return tuple(torch.cat(answer)[order] for answer in zip(*answers, strict=True))

@@ -9,19 +9,44 @@ their own marginal polytopes.
 Automata that remember many labels, as those of tables do, are read from both ends: from some place onwards, states are
 the labels of this place and of all that follow, as digits of a number, this label the last. The scores of final states
 then stand at the edge in the middle, which sees both halves, so that a table of S^k scores has nodes of about S^(k/2)
-states.
+states. Exact oracles take such factors as tables over their scopes, without auxiliary nodes; see :class:`Roles`.
 
 Shapes, beside those of the graph: F factors of Q states, M places in all, P reachable pairs, H factors in two halves.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 from structsmooth.structures import checks
-from structsmooth.structures.factor_graph.layout import Expanded
+from structsmooth.structures.factor_graph.layout import Expanded, Tables
+
+# Largest number of entries of the pairwise tables of the expansion: 2 GiB in float64.
+_MOST_ENTRIES = 2**28
+
+
+class Roles(NamedTuple):
+    """How exact oracles take factors: as tables over their scopes, or as counters, by auxiliary nodes.
+
+    All numbers are known without a look at the values of tensors.
+    """
+
+    tables: list[int]  # which of the F factors are tables: those that are read from both ends
+    counters: list[int]  # which are not
+    places: list[int]  # of the counters among the M places
+    owners: list[int]  # the counter of each of these places
+    pairs: int  # the largest number of pairs of a place of a counter, P
+
+    def joined(self, counters: Tensor, tables: Tensor) -> Tensor:
+        """Values [B, F, Q] of all factors, from those of counters and those of tables."""
+        if not self.tables:
+            return counters
+        numbers = [*self.counters, *self.tables]
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        return torch.cat([counters, tables], 1)[:, order]
 
 
 @dataclass
@@ -35,6 +60,25 @@ class Automata:
     middles: Tensor  # the last place of the first half of each factor in two halves, [H]
     halves: Tensor  # the final state for each pair of its halves, [H, P, P]; -1 at padding
 
+    def some(self, roles: Roles) -> "Automata":
+        """The counters alone."""
+        scopes, transitions = self.scopes[:, roles.counters], self.transitions[roles.counters]
+        owners = torch.tensor(roles.owners, dtype=torch.int64, device=self.owners.device)
+        pairs, none = self.pairs[roles.places, : roles.pairs], self.halves[:0, : roles.pairs, : roles.pairs]
+        return Automata(scopes, transitions, owners, pairs, self.middles[:0], none)
+
+    def check_size(self, edge_mask: Tensor) -> None:
+        """Raise ``MemoryError`` if tables of the expansion of graphs with edges [B, E] have too many entries."""
+        (batch, count), (places, states) = edge_mask.shape, self.pairs.shape
+        edges = count + max(2 * places - 1, 0)
+        entries = batch * edges * states**2
+        if entries > _MOST_ENTRIES:
+            raise MemoryError(
+                f"factors need auxiliary nodes of {states} states, and so tables of {entries:,} entries for the "
+                f"{edges} edges of {batch} examples, more than {_MOST_ENTRIES:,}: give factors with fewer states or "
+                "smaller scopes (a Count or an Automaton in place of a Table), or smaller batches"
+            )
+
     @property
     def exists(self) -> Tensor:
         """Which factors the examples have, [B, F]."""
@@ -46,12 +90,7 @@ class Automata:
 
     def _runs(self, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Labels [B, F] at the places of scopes, and states of the automata before each of them and at the end."""
-        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
-        states = [torch.zeros_like(self.scopes[..., 0])]
-        for i, (nodes, label) in enumerate(zip(self.scopes.unbind(-1), labels, strict=True)):
-            pair = states[-1] * self.transitions.shape[-1] + label
-            states.append(torch.where(nodes >= 0, self._next(pair, i), states[-1]))
-        return labels, states
+        return Tables(self.scopes, self.transitions).runs(y)
 
     def check_scores(self, scores: Tensor, unary: Tensor) -> None:
         """Raise ``TypeError`` or ``ValueError`` for scores of final states of a wrong dtype, shape or device."""
@@ -94,7 +133,12 @@ class Automata:
         return sums.view(len(pairs), factors, count)
 
     def expanded(self, graph: Expanded, scores: Tensor) -> Expanded:
-        """The pairwise graph of a graph and the scores [B, F, Q] of final states."""
+        """The pairwise graph of a graph and the scores [B, F, Q] of final states.
+
+        Raises:
+            MemoryError: tables of too many entries.
+        """
+        self.check_size(graph.edge_mask)
         batch, nodes, states = graph.unary.shape
         places, wide = self.pairs.shape
         final = scores[:, self.owners.unsqueeze(-1), self._states]

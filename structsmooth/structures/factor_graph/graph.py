@@ -10,9 +10,17 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.factor_graph import forms, operators
 from structsmooth.structures.factor_graph.binding import bind
-from structsmooth.structures.factor_graph.expansion import Automata
+from structsmooth.structures.factor_graph.expansion import Automata, Roles
 from structsmooth.structures.factor_graph.factors import Factor
-from structsmooth.structures.factor_graph.layout import Expanded, Layout, check_edges, checked, joint_states, score
+from structsmooth.structures.factor_graph.layout import (
+    Expanded,
+    Layout,
+    Tabled,
+    check_edges,
+    checked,
+    joint_states,
+    score,
+)
 from structsmooth.structures.factor_graph.local_search import LocalSearch
 from structsmooth.structures.factor_graph.relaxation import Relaxation, RelaxationMethod, relax
 
@@ -28,7 +36,8 @@ class FactorGraph(Structure):
     Exact oracles are NP-hard in general. Each example is solved by the first of these that applies:
 
     * a graph without cycles: dynamic programming, as for :class:`~structsmooth.Tree`;
-    * small treewidth: elimination of the nodes in min-fill order, if no table has more than ``max_table`` entries;
+    * small treewidth: elimination of the nodes, in the better of two greedy orders (min-fill and min-weight), if no
+      table has more than ``max_table`` entries;
     * else branch and bound from the relaxation, for ``max`` and ``topk`` alone, within ``max_sets``.
 
     :meth:`relaxed` bounds the maximum in any graph. Where all graphs are supermodular with two states,
@@ -46,7 +55,8 @@ class FactorGraph(Structure):
         node_mask: [B, N], false at padding; all true if not given.
         edge_mask: [B, E], false where an example has no such edge; its ends and scores are ignored.
         factors: scores of the labels of several nodes together, such as :class:`~structsmooth.factors.AtMostOne`.
-        max_table: largest number of entries of a table in elimination, per example.
+        max_table: largest number of entries of a table in elimination, per example; all tables of an elimination may
+            have 64 times as many, of about 50 bytes each.
         max_sets: largest number of sets that a search may queue at a time.
         validate_args: whether to check values too: NaN, +inf, edges, ranges of labels. Costs a few reductions, and a
             synchronization on a GPU. Default: ``Structure.validate_args_default``.
@@ -78,6 +88,7 @@ class FactorGraph(Structure):
     factors: Tensor | None = None
     scopes: Tensor
     transitions: Tensor
+    _roles: Roles
 
     def __init__(
         self,
@@ -88,7 +99,7 @@ class FactorGraph(Structure):
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
         factors: Sequence[Factor] = (),
-        max_table: int = 2**18,
+        max_table: int = 2**20,
         max_sets: int = 100_000,
         validate_args: bool | None = None,
     ) -> None:
@@ -105,9 +116,10 @@ class FactorGraph(Structure):
             check_edges(self._layout)
         if factors:
             self.potential_names = ("unary", "pairwise", "factors")
-            self.factors, bound = bind(factors, unary, self._layout, self.validate_args)
+            self.factors, bound, roles = bind(factors, unary, self._layout, self.validate_args)
             self.scopes, self.transitions, self._owners = bound.scopes, bound.transitions, bound.owners
             self._pairs, self._middles, self._halves = bound.pairs, bound.middles, bound.halves
+            self._roles = roles
             if self.validate_args:
                 self.check_values("factors")
 
@@ -173,7 +185,7 @@ class FactorGraph(Structure):
         """
         k = check_k(k)
         nodes = self.unary.shape[1]
-        values, y = operators.top_k(*self._expanded, k, self.max_table, self.max_sets, nodes)
+        values, y = operators.top_k(*self._tabled, k, self.max_table, self.max_sets, nodes)
         return self.with_gradients(values, y[..., :nodes])
 
     def logsumexp(self) -> Tensor:
@@ -182,8 +194,7 @@ class FactorGraph(Structure):
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        log_z, _, _ = operators.marginals(*self._expanded, self.max_table)
-        return log_z
+        return operators.marginals(self._tabled, self.max_table)[0]
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Marginals of labels [B, N, S], of pairs [B, E, S, S] and, with factors, of final states; differentiable.
@@ -191,13 +202,15 @@ class FactorGraph(Structure):
         Raises:
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
-        _, node, edge = operators.marginals(*self._expanded, self.max_table)
-        return self._contracted(node, edge)
+        _, node, edge, final = operators.marginals(self._tabled, self.max_table)
+        (_, nodes, states), edges = self.unary.shape, self.edges.shape[-2]
+        parts = node[:, :nodes, :states], edge[:, :edges, :states, :states]
+        return parts if self.factors is None else (*parts, self._roles.joined(self._counters.final(node, edge), final))
 
     def entropy(self) -> Tensor:
         """As in :class:`~structsmooth.structures.distribution.Distribution`, at any scale of the scores."""
         rounded = super().entropy()
-        exact: Tensor = operators.entropy(*self._expanded, self.max_table)
+        exact: Tensor = operators.entropy(*self._tabled, self.max_table)
         return rounded + (exact - rounded).detach()  # with the gradient of the first
 
     def max_marginals(self) -> Tensor:
@@ -207,7 +220,7 @@ class FactorGraph(Structure):
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
         _, nodes, states = self.unary.shape
-        return cast(Tensor, operators.max_marginals(*self._expanded, self.max_table)[:, :nodes, :states])
+        return cast(Tensor, operators.max_marginals(*self._tabled, self.max_table)[:, :nodes, :states])
 
     def relaxed(
         self, method: RelaxationMethod = "auto", *, tolerance: float = 1e-6, max_sweeps: int = 500
@@ -216,15 +229,21 @@ class FactorGraph(Structure):
 
         Args:
             method: ``"tree"``: dynamic programming, for graphs without cycles; ``"cut"``: roof duality, one minimum
-                cut, for two states; ``"messages"``: block coordinate descent on the dual, which leaves an interval, on
-                any device; ``"lp"``: HiGHS, for small graphs (needs scipy). ``"auto"`` takes the first of these three
-                that suits an example, and ``"lp"`` for up to 16,384 labels and pairs if messages leave an interval.
-            tolerance: width of the interval, relative to the bound, at which message passing stops.
+                cut, for two states; ``"expansion"``: ten sweeps of messages, then expansion moves, minimum cuts, where
+                s[i, i] + s[j, k] >= s[j, i] + s[i, k] in every table s, as of Potts strengths that are not negative;
+                ``"messages"``: block coordinate descent on the dual, on any device; ``"lp"``: HiGHS, for small graphs
+                (needs scipy). Moves and messages leave an interval. ``"auto"`` takes the first of the first two that
+                suits an example; else up to 16,384 labels and pairs ``"messages"``, and ``"lp"`` if they leave an
+                interval; beyond, ``"expansion"`` where it suits, and else ``"messages"``.
+            tolerance: width of the interval, relative to the bound, at which ``"messages"`` stops.
             max_sweeps: limit on its sweeps over the nodes.
 
         Raises:
             ImportError: ``method="lp"`` without scipy.
             ValueError: a method that does not suit the graphs.
+
+        Reference:
+            Boykov, Veksler and Zabih (2001), on expansion moves; Meshi et al. (2010), on messages.
         """
         search = None if self.factors is None else LocalSearch(self._automata, self.factors.detach().double())
         found = relax(*self._scores(), method, tolerance, max_sweeps, search).to(self._dtype)
@@ -232,7 +251,7 @@ class FactorGraph(Structure):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``; with factors, at more numbers."""
-        return cast(Tensor, operators.sample(*self._expanded, uniform, self.max_table)[..., : self.unary.shape[1]])
+        return cast(Tensor, operators.sample(*self._tabled, uniform, self.max_table)[..., : self.unary.shape[1]])
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""
@@ -247,7 +266,7 @@ class FactorGraph(Structure):
         return self.unary, self._tables, *self.potentials[2:]
 
     def _draws(self) -> tuple[int, ...]:
-        return (self.unary.shape[1] + (0 if self.factors is None else len(self._owners)),)
+        return (self.unary.shape[1] + (0 if self.factors is None else len(self._roles.places)),)
 
     @property
     def _tables(self) -> Tensor:
@@ -263,8 +282,28 @@ class FactorGraph(Structure):
         return Automata(self.scopes, self.transitions, self._owners, self._pairs, self._middles, self._halves)
 
     @property
+    def _counters(self) -> Automata:
+        """The factors that exact oracles solve by auxiliary nodes: all but tables."""
+        return self._automata.some(self._roles)
+
+    @property
+    def _tabled(self) -> Tabled:
+        """The graph that exact oracles solve, in the dtype that sums use: without tables, one that no example has."""
+        sound = self.without_wrong()
+        graph, (batch, _, states) = Expanded(*sound._accumulated(), *sound._layout), sound.unary.shape
+        none = graph.edges.new_zeros(1, 1, 1, states)
+        tables = graph.unary.new_zeros(batch, 1, 1), none[0, :, :, :1].expand(batch, -1, -1) - 1, none
+        if sound.factors is not None:
+            scores, roles = sound._final_scores, sound._roles
+            graph = sound._counters.expanded(graph, scores[:, roles.counters])
+            if roles.tables:
+                tables = scores[:, roles.tables], sound.scopes[:, roles.tables], sound.transitions[[*roles.tables]]
+        finals, scopes, transitions = tables
+        return Tabled(graph.unary, graph.pairwise, finals, *graph[2:], scopes, transitions)
+
+    @property
     def _expanded(self) -> Expanded:
-        """The pairwise graph that oracles solve, in the dtype that sums use: with factors, one with more nodes."""
+        """The pairwise graph of the relaxation, in the dtype that sums use: with factors, one with more nodes."""
         sound = self.without_wrong()
         graph = Expanded(*sound._accumulated(), *sound._layout)
         return graph if sound.factors is None else sound._automata.expanded(graph, sound._final_scores)

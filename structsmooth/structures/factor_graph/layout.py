@@ -1,5 +1,6 @@
 """Nodes and edges of the graphs of a batch, without scores, and what follows from them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,58 @@ class Layout(NamedTuple):
         nodes = self.node_mask[example].nonzero()[:, 0].tolist()
         pairs = zip(self.edges[example].tolist(), self.edge_mask[example].tolist(), strict=True)
         return tuple(nodes), tuple((a, b) if real else None for (a, b), real in pairs)
+
+
+class Tables(NamedTuple):
+    """Factors of a batch, as tables whose entries are the scores of final states."""
+
+    scopes: Tensor  # nodes [B, F, K], followed by -1 at padding
+    transitions: Tensor  # [F, 1, Q, S], or [F, K, Q, S] for each place of the scopes
+
+    def of(self, example: int) -> tuple[tuple[int, ...], ...]:
+        """The scopes of an example; empty for factors that it does not have."""
+        return tuple(tuple(v for v in scope if v >= 0) for scope in self.scopes[example].tolist())
+
+    def runs(self, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Labels [B, F] at the places of scopes, and states of the automata before each of them and at the end."""
+        labels = [y.gather(1, nodes.clamp_min(0)) for nodes in self.scopes.unbind(-1)]
+        states, factor = [torch.zeros_like(self.scopes[..., 0])], torch.arange(self.scopes.shape[1], device=y.device)
+        for i, (nodes, label) in enumerate(zip(self.scopes.unbind(-1), labels, strict=True)):
+            then = self.transitions[factor, min(i, self.transitions.shape[1] - 1), states[-1], label]
+            states.append(torch.where(nodes >= 0, then, states[-1]))
+        return labels, states
+
+    def final_states(self, f: int, sizes: Sequence[int]) -> Tensor:
+        """The final state of a factor for all joint labels of so many nodes, the first labels of each: [*sizes]."""
+        states = self.transitions.new_zeros(1)
+        for i, size in enumerate(sizes):
+            place = min(i, self.transitions.shape[1] - 1)
+            states = self.transitions[f, place, states, :size].flatten()
+        return states.view(*sizes)
+
+
+class Tabled(NamedTuple):
+    """A graph whose factors are tables: potentials, a layout in three tensors, and the tables in two."""
+
+    unary: Tensor  # [B, N, S]
+    pairwise: Tensor  # [B, E, S, S]
+    finals: Tensor  # scores of the final states of factors, [B, F, Q]
+    edges: Tensor  # [B, E, 2]
+    node_mask: Tensor  # [B, N]
+    edge_mask: Tensor  # [B, E]
+    scopes: Tensor  # [B, F, K]
+    transitions: Tensor  # [F, 1 or K, Q, S]
+
+    @property
+    def layout(self) -> Layout:
+        """Nodes and edges."""
+        return Layout(self.edges, self.node_mask, self.edge_mask)
+
+    def scores_in_float64(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Potentials in float64, zero where there is no node, edge or factor."""
+        unary, pairwise, _ = Expanded(self.unary, self.pairwise, *self.layout).in_float64()
+        finals = self.finals.to(unary)
+        return unary, pairwise, torch.where((self.scopes >= 0).any(-1, keepdim=True), finals, 0.0)
 
 
 class Expanded(NamedTuple):

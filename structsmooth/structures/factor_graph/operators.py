@@ -3,7 +3,9 @@
 Whatever the dtype of the potentials, scores are summed in float64, on the CPU: tensors on other devices are copied to
 it, and results are copied back. The operators are opaque to ``torch.compile``.
 
-Shapes: unary [B, N, S], pairwise [B, E, S, S], edges int64 [B, E, 2], node_mask bool [B, N], edge_mask bool [B, E].
+Shapes: unary [B, N, S], pairwise [B, E, S, S], scores of the final states of tables [B, F, Q], edges int64 [B, E, 2],
+node_mask bool [B, N], edge_mask bool [B, E], scopes of tables int64 [B, F, K] with -1 at padding, and their transitions
+int64 [F, 1 or K, Q, S].
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from structsmooth.compiled.threads import on_own_thread
 from structsmooth.structures import derivatives, operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
 from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, hessian_product, sizes_of
-from structsmooth.structures.factor_graph.layout import Expanded, score
+from structsmooth.structures.factor_graph.layout import Tabled, Tables
 from structsmooth.structures.operators import (
     exp_oracle_backward,
     like_scores,
@@ -30,19 +32,19 @@ from structsmooth.structures.operators import (
 
 def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1, variables: int = 0) -> Exact:
     """The examples of a batch on the CPU, in float64, grouped by how they are solved."""
-    expanded = Expanded(*on_cpu(*graph))
-    unary, pairwise, layout = expanded.in_float64()
-    limits = Limits(max_table, max_sets, variables)
-    return Exact((unary, pairwise), layout, groups(layout, sizes_of(expanded.unary), limits))
+    given = Tabled(*on_cpu(*graph))
+    limits, tables = Limits(max_table, max_sets, variables), Tables(given.scopes, given.transitions)
+    return Exact(given.scores_in_float64(), given, groups(given.layout, tables, sizes_of(given.unary), limits))
 
 
-def _with_scores(exact: Exact, unary: Tensor, pairwise: Tensor) -> Exact:
+def _with_scores(exact: Exact, *potentials: Tensor) -> Exact:
     """The same examples with other scores, through which gradients flow; transforms of torch.func read no values."""
-    return exact._replace(scores=Expanded(unary, pairwise, *exact.layout).in_float64()[:2])
+    unary, pairwise, finals = potentials
+    return exact._replace(scores=Tabled(unary, pairwise, finals, *exact.graph[3:]).scores_in_float64())
 
 
-def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    _node_mask, _edge_mask, k, *_limits = others
+def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    *_graph, k, _max_table, _max_sets, _variables = others
     return operators.like_top_k(unary, k)
 
 
@@ -50,25 +52,34 @@ def _like_top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, *others: Any) ->
 def top_k(
     unary: Tensor,
     pairwise: Tensor,
+    finals: Tensor,
     edges: Tensor,
     node_mask: Tensor,
     edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
     k: int,
     max_table: int,
     max_sets: int,
     variables: int,
 ) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N], without gradient; the first ``variables`` nodes decide over the others."""
-    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table, max_sets, variables)
-    found, y = exact.solved(lambda structure, _: structure.topk(k))
+    graph = (unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions)
+    exact, nodes = _exact(graph, max_table, max_sets, variables), unary.shape[1]
+
+    def run(structure: Any, _: Any) -> tuple[Tensor, Tensor]:
+        values, y = structure.topk(k)
+        return values, y[..., :nodes]  # a search adds nodes
+
+    found, y = exact.solved(run)
     # A value has the roundings of its labels alone, whatever found them.
-    scores = torch.stack([score(*exact.scores, exact.layout, labels) for labels in y.unbind(1)], 1)
+    scores = torch.stack([exact.score(labels) for labels in y.unbind(1)], 1)
     values, y = sorted_downwards(torch.where(found > -torch.inf, scores, -torch.inf), y)
     return values.to(unary), y.to(unary.device)
 
 
-def _like_marginals(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return unary.new_empty(unary.shape[0]), unary.new_empty(unary.shape), unary.new_empty(pairwise.shape)
+def _like_marginals(*arguments: Any) -> tuple[Tensor, ...]:
+    return arguments[0].new_empty(arguments[0].shape[0]), *_like_potentials(*arguments)
 
 
 def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
@@ -78,25 +89,26 @@ def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...
     return gradients
 
 
-def _like_potentials(unary: Tensor, pairwise: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return unary.new_empty(unary.shape), pairwise.new_empty(pairwise.shape)
+def _like_potentials(unary: Tensor, pairwise: Tensor, finals: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return unary.new_empty(unary.shape), unary.new_empty(pairwise.shape), unary.new_empty(finals.shape)
 
 
-def _hessian_product(exact: Exact, unary: Tensor, pairwise: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+def _hessian_product(exact: Exact, *potentials_and_weights: Tensor) -> tuple[Tensor, ...]:
     """Gradients of ⟨weights, marginals⟩, by automatic differentiation."""
+    potentials, weights = potentials_and_weights[:3], potentials_and_weights[3:]
 
-    def run(*potentials: Tensor) -> tuple[Tensor, Tensor]:
-        node, edge = _with_scores(exact, *potentials).solved(lambda structure, _: structure.marginals())
-        return node.to(unary), edge.to(unary)
+    def run(*potentials: Tensor) -> tuple[Tensor, ...]:
+        found = _with_scores(exact, *potentials).solved(lambda structure, _: structure.statistics())
+        return tuple(statistics.to(potentials[0]) for statistics in found)
 
-    return hessian_product(run, (unary, pairwise), weights)
+    return hessian_product(run, potentials, weights)
 
 
 def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    *graph, grad_node, grad_edge = ctx.saved_tensors
+    *graph, grad_node, grad_edge, grad_final = ctx.saved_tensors
     product = partial(_hessian_product, _exact(graph, *ctx.constants))
-    gradients = hessian_product(product, (*graph[:2], grad_node, grad_edge), grads)
-    return *gradients[:2], None, None, None, *gradients[2:]
+    gradients = hessian_product(product, (*graph[:3], grad_node, grad_edge, grad_final), grads)
+    return *gradients[:3], None, None, None, None, None, *gradients[3:]
 
 
 @operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward)
@@ -104,43 +116,58 @@ def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
 def weighted_hessian(
     unary: Tensor,
     pairwise: Tensor,
+    finals: Tensor,
     edges: Tensor,
     node_mask: Tensor,
     edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
     grad_node: Tensor,
     grad_edge: Tensor,
+    grad_final: Tensor,
     max_table: int,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ⟨grads, marginals⟩: a product with second derivatives of the log-partition function."""
-    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
-    weights = tuple(grad.to("cpu", torch.float64) for grad in (grad_node, grad_edge))
-    node, edge = exact.solved(lambda structure, rows: structure.second_derivatives(*(w[rows] for w in weights)))
-    return node.to(unary), edge.to(pairwise)
+    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    weights = tuple(grad.to("cpu", torch.float64) for grad in (grad_node, grad_edge, grad_final))
+    found = exact.solved(lambda structure, rows: structure.second_derivatives(*(w[rows] for w in weights)))
+    node, edge, final = (gradient.to(unary) for gradient in found)
+    return node, edge, final
 
 
 @operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_curvature), save_inputs_and_statistics)
 def _marginals(
-    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The operator behind :func:`marginals`, for graphs with an edge."""
-    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
-    log_z, node, edge = exact.solved(lambda structure, _: (structure.logsumexp(), *structure.marginals()))
-    return log_z.to(unary), node.to(unary), edge.to(unary)
+    unary: Tensor,
+    pairwise: Tensor,
+    finals: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
+    max_table: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The operator behind :func:`marginals`, for graphs with an edge and a table."""
+    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    found = exact.solved(lambda structure, _: (structure.logsumexp(), *structure.statistics()))
+    log_z, node, edge, final = (result.to(unary) for result in found)
+    return log_z, node, edge, final
 
 
-def marginals(
-    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, N, S] and edge marginals [B, E, S, S].
+def marginals(graph: Tabled, max_table: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Log-partition [B], and marginals of nodes [B, N, S], of edges [B, E, S, S] and of final states [B, F, Q].
 
     Graphs without edges get one that they do not have: torch.func finds no derivatives where a tensor has no entries.
     """
-    count = edges.shape[1]
+    count = graph.edges.shape[1]
     if not count:
-        pairwise, edges = pad(pairwise, (0, 0, 0, 0, 0, 1)), pad(edges, (0, 0, 0, 1))
-        edge_mask = pad(edge_mask, (0, 1))
-    log_z, node, edge = _marginals(unary, pairwise, edges, node_mask, edge_mask, max_table)
-    return log_z, node, edge[:, :count]
+        graph = graph._replace(
+            pairwise=pad(graph.pairwise, (0, 0, 0, 0, 0, 1)),
+            edges=pad(graph.edges, (0, 0, 0, 1)),
+            edge_mask=pad(graph.edge_mask, (0, 1)),
+        )
+    log_z, node, edge, final = _marginals(*graph, max_table)
+    return log_z, node, edge[:, :count], final
 
 
 def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
@@ -149,10 +176,18 @@ def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
 
 @operator("factor_graph_entropy", _like_entropy)
 def entropy(
-    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+    unary: Tensor,
+    pairwise: Tensor,
+    finals: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
+    max_table: int,
 ) -> Tensor:
     """Entropy [B], without gradient."""
-    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
+    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
     (values,) = exact.solved(lambda structure, _: (structure.entropy(),))
     return values.to(unary)
 
@@ -165,12 +200,22 @@ def _max_marginals(exact: Exact, *potentials: Tensor) -> Tensor:
 @operator("factor_graph_max_marginals_gradient", _like_potentials)
 @on_own_thread
 def max_marginals_gradient(
-    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, grad: Tensor, max_table: int
-) -> tuple[Tensor, Tensor]:
+    unary: Tensor,
+    pairwise: Tensor,
+    finals: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
+    grad: Tensor,
+    max_table: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩."""
-    run = partial(_max_marginals, _exact((unary, pairwise, edges, node_mask, edge_mask), max_table))
-    node, edge = derivatives.max_marginals_gradient(run, (unary, pairwise), grad.cpu())
-    return node, edge
+    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    run = partial(_max_marginals, exact)
+    node, edge, final = derivatives.max_marginals_gradient(run, (unary, pairwise, finals), grad.cpu())
+    return node, edge, final
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
@@ -180,11 +225,19 @@ def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
 
 @operator("factor_graph_max_marginals", like_scores, _max_marginals_backward)
 def max_marginals(
-    unary: Tensor, pairwise: Tensor, edges: Tensor, node_mask: Tensor, edge_mask: Tensor, max_table: int
+    unary: Tensor,
+    pairwise: Tensor,
+    finals: Tensor,
+    edges: Tensor,
+    node_mask: Tensor,
+    edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
+    max_table: int,
 ) -> Tensor:
     """Max-marginals [B, N, S]."""
-    exact = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table)
-    return _max_marginals(exact, unary, pairwise).to(unary)
+    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    return _max_marginals(exact, unary, pairwise, finals).to(unary)
 
 
 def _like_sample(unary: Tensor, *others: Any) -> Tensor:
@@ -196,13 +249,16 @@ def _like_sample(unary: Tensor, *others: Any) -> Tensor:
 def sample(
     unary: Tensor,
     pairwise: Tensor,
+    finals: Tensor,
     edges: Tensor,
     node_mask: Tensor,
     edge_mask: Tensor,
+    scopes: Tensor,
+    transitions: Tensor,
     uniform: Tensor,
     max_table: int,
 ) -> Tensor:
     """Samples [B, n, N] at uniform numbers of that shape."""
-    exact, numbers = _exact((unary, pairwise, edges, node_mask, edge_mask), max_table), uniform.cpu()
-    (y,) = exact.solved(lambda structure, rows: (structure.inverse_cdf(numbers[rows]),))
+    graph, numbers = (unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), uniform.cpu()
+    (y,) = _exact(graph, max_table).solved(lambda structure, rows: (structure.inverse_cdf(numbers[rows]),))
     return y.to(unary.device)

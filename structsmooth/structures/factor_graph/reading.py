@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from structsmooth.structures.factor_graph.expansion import Automata
+from structsmooth.structures.factor_graph.expansion import Automata, Roles
 
 
-def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int], read_scopes: bool) -> Automata:
+def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int], read_scopes: bool) -> tuple[Automata, Roles]:
     """The factors with these scopes [B, F, K], of at most ``sizes`` nodes, and transitions [F, 1 or K, Q, S].
 
     Transitions are on the CPU, where the pairs are found, so that nothing waits for the device of the scopes. Without
@@ -46,7 +46,22 @@ def automata(scopes: Tensor, transitions: Tensor, sizes: Sequence[int], read_sco
             joint.append(_joint(transitions[f], pairs[middles[-1]], pairs[middles[-1] + 1], half, size)[None])
         first += size
     found = (transitions, owners, pairs, owners.new_tensor(middles, dtype=torch.int64), torch.cat(joint))
-    return Automata(scopes, *(tensor.to(scopes.device, non_blocking=True) for tensor in found))
+    roles = _roles([half < size for half, size in zip(halves, sizes, strict=True)], sizes, (pairs >= 0).sum(-1), states)
+    return Automata(scopes, *(tensor.to(scopes.device, non_blocking=True) for tensor in found)), roles
+
+
+def _roles(remembers: Sequence[bool], sizes: Sequence[int], pairs: Tensor, states: int) -> Roles:
+    """What ``remembers`` labels, and so is read from both ends, is a table. Places have numbers of pairs [M]."""
+    counters = [f for f, table in enumerate(remembers) if not table]
+    owners = [f for f, size in enumerate(sizes) for _ in range(size)]
+    places = [m for m, f in enumerate(owners) if not remembers[f]]
+    return Roles(
+        tables=[f for f, table in enumerate(remembers) if table],
+        counters=counters,
+        places=places,
+        owners=[counters.index(owners[m]) for m in places],
+        pairs=max([states, *pairs[places].tolist()]),
+    )
 
 
 def _first_half(counts: Sequence[int], states: int) -> int:

@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from structsmooth.structures.factor_graph import roof_duality
+from structsmooth.structures.factor_graph import alpha_expansion, roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.exact import Forests
 from structsmooth.structures.factor_graph.layout import Layout, forest, where_rows
 from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual, Search, with_penalties
 from structsmooth.structures.operators import cpu_loop
 
-RelaxationMethod = Literal["auto", "tree", "cut", "messages", "lp"]
+RelaxationMethod = Literal["auto", "tree", "cut", "expansion", "messages", "lp"]
 
 # A point of the local polytope, and messages.
 Solution = tuple[Marginals, Tensor]
@@ -158,6 +158,14 @@ def _solved(problem: RelaxationDual, method: RelaxationMethod, tolerance: float,
         return found.marginals, found.deltas
     if method == "lp":
         return _by_program(problem)
+    if method == "expansion":
+        wrong = ~alpha_expansion.suits(problem)
+        if bool(wrong.any()):
+            raise ValueError(
+                'method="expansion" needs s[i, i] + s[j, k] >= s[j, i] + s[i, k] in every table s, as Potts strengths '
+                f'of at least 0 have it; example {int(wrong.long().argmax())} lacks it: use "auto"'
+            )
+        return alpha_expansion.solve(problem, max_sweeps)
     is_forest, states = forest(problem.layout).is_forest, problem.unary.shape[-1]
     if method == "tree" and not bool(is_forest.all()):
         b = int(is_forest.long().argmin())
@@ -168,22 +176,41 @@ def _solved(problem: RelaxationDual, method: RelaxationMethod, tolerance: float,
         return _by_tree(problem)
     if states == 2:
         return roof_duality.solve(problem)
+    if not bool(is_forest.any()):
+        return _with_cycles(problem, tolerance, max_sweeps)
     rest = _with_cycles(problem.rows(~is_forest), tolerance, max_sweeps)
-    solution = problem.vertex(torch.zeros_like(problem.color)), problem.zero()
-    solution = _with_rows(solution, ~is_forest, rest)
+    solution = _with_rows(_no_solution(problem), ~is_forest, rest)
     return _with_rows(solution, is_forest, _by_tree(problem.rows(is_forest)))
 
 
 def _with_cycles(problem: RelaxationDual, tolerance: float, max_sweeps: int) -> Solution:
-    """Graphs with cycles and any numbers of states: by messages, and by linear programs where graphs are small.
+    """Graphs with cycles and more than two states: large ones by moves where these suit, else by messages."""
+    large = problem.variables() > _MOST_VARIABLES
+    if problem.search is not None or not bool(large.any()):
+        return _by_messages(problem, ~large, tolerance, max_sweeps)
+    moved = large & alpha_expansion.suits(problem)
+    if bool(moved.all()):
+        return alpha_expansion.solve(problem, max_sweeps)
+    solution = _by_messages(problem.rows(~moved), ~large[~moved], tolerance, max_sweeps)
+    solution = _with_rows(_no_solution(problem), ~moved, solution)
+    return _with_rows(solution, moved, alpha_expansion.solve(problem.rows(moved), max_sweeps))
 
-    A program of up to so many variables takes less time than the sweeps that would close the interval, if they can.
+
+def _by_messages(problem: RelaxationDual, small: Tensor, tolerance: float, max_sweeps: int) -> Solution:
+    """Messages, and linear programs for examples that are ``small`` [B], if there is scipy.
+
+    A program of few variables takes less time than the sweeps that would close the interval, if they can.
     """
-    small = (problem.variables() <= _MOST_VARIABLES) & (importlib.util.find_spec("scipy") is not None)
+    small = small & (importlib.util.find_spec("scipy") is not None)
     found = solve(problem, tolerance, min(max_sweeps, _FEW_SWEEPS) if bool(small.all()) else max_sweeps)
     wide = small & (found.dual - found.value > tolerance * (1 + found.dual.abs()))
     solution = found.marginals, found.deltas
     return _with_rows(solution, wide, _by_program(problem.rows(wide))) if bool(wide.any()) else solution
+
+
+def _no_solution(problem: RelaxationDual) -> Solution:
+    """What is replaced, row by row."""
+    return problem.vertex(torch.zeros_like(problem.unary[..., 0], dtype=torch.int64)), problem.zero()
 
 
 def _with_rows(solution: Solution, chosen: Tensor, rows: Solution) -> Solution:
@@ -204,7 +231,8 @@ def _by_program(problem: RelaxationDual) -> Solution:
 def _by_tree(problem: RelaxationDual) -> Solution:
     """The optimum of forests by dynamic programming: one of the outputs attains it."""
     as_forest = forest(problem.layout)
-    _, y = Forests(problem.unary, problem.pairwise, problem.layout, as_forest).max()
+    no_tables = problem.unary.new_zeros(len(problem.unary), 0, 1)
+    _, y = Forests(problem.unary, problem.pairwise, no_tables, problem.layout, as_forest).max()
     return problem.vertex(y), _branches(
         problem.unary, problem.pairwise, problem.ends, as_forest.flipped, as_forest.order
     )

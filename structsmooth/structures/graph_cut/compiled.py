@@ -25,7 +25,7 @@ from structsmooth.structures.graph_cut.compiled_flow import maximize_flow, new_w
 
 
 @compiled
-def _adjacency(nodes, edges):
+def adjacency(nodes, edges):
     """The graph of the edges."""
     count = 2 * edges.shape[0]
     offsets, arcs = np.zeros(nodes + 1, np.int32), np.empty((edges.shape[0], 2), np.int32)
@@ -47,7 +47,8 @@ def _adjacency(nodes, edges):
 
 
 @compiled
-def _new_flow(graph):
+def new_flow(graph):
+    """Arrays for a flow."""
     nodes = graph[0].shape[0] - 1
     return np.empty(nodes), np.empty(graph[1].shape[0]), np.empty(nodes, np.bool_)
 
@@ -72,7 +73,7 @@ def _forced(zeros, ones):
 
 
 @inlined
-def _normal_form(s00, s01, s10, s11):
+def normal_form(s00, s01, s10, s11):
     """Gains of label 1 at both nodes and penalties of labels (1, 0) and (0, 1): the scores, up to a constant.
 
     Among the ways to decompose a supermodular table (Kolmogorov and Zabih 2004) this is the one with a gain of zero
@@ -99,7 +100,7 @@ def _build(unary, pairwise, edges, arcs, flow):
         closed[v] = False
     for e in range(edges.shape[0]):
         table = pairwise[e]
-        first, second, forward, backward = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
+        first, second, forward, backward = normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
         excess[edges[e, 0]] += first
         excess[edges[e, 1]] += second
         residual[arcs[e, 0]], residual[arcs[e, 1]] = forward, backward
@@ -177,7 +178,7 @@ def _max_marginals(problem, best, out):
     if best == -np.inf:
         out[:] = -np.inf
         return
-    labels, mirrored = flow[2], _new_flow(graph)
+    labels, mirrored = flow[2], new_flow(graph)
     _mirror(graph, flow, mirrored, work)
     for v in range(out.shape[0]):
         label = int(labels[v])
@@ -210,14 +211,14 @@ _search = search_with(_maximize)
 
 @compiled
 def _problem(unary, pairwise, edges, graph):
-    return unary, pairwise, edges, graph, _new_flow(graph), _new_flow(graph), new_work(unary.shape[0])
+    return unary, pairwise, edges, graph, new_flow(graph), new_flow(graph), new_work(unary.shape[0])
 
 
 @entry_point
 def batch_top_k(unary, pairwise, edges, values, y, begin, end):
     """Top-K of examples ``begin`` to ``end``: ``values`` [B, k] and ``y`` [B, k, N], which must be -inf and zero."""
     nodes, k = unary.shape[1], values.shape[1]
-    graph, table = _adjacency(nodes, edges), np.empty((nodes, 2))
+    graph, table = adjacency(nodes, edges), np.empty((nodes, 2))
     for b in range(begin, end):
         problem = _problem(unary[b], pairwise[b], edges, graph)
         best = _solve(problem)
@@ -254,7 +255,7 @@ def half_integral(unary, pairwise, edges, node, edge, deltas):
             for r in range(2):
                 tables[e, s, r ^ crossed[e]] = table[s, r] / 2
                 tables[pairs + e, 1 - s, r ^ 1 ^ crossed[e]] = table[s, r] / 2
-    problem = _problem(scores, tables, ends, _adjacency(2 * nodes, ends))
+    problem = _problem(scores, tables, ends, adjacency(2 * nodes, ends))
     arcs = problem[3][3]
     _build(scores, tables, ends, arcs, problem[5])
     _solve(problem)
@@ -270,7 +271,7 @@ def half_integral(unary, pairwise, edges, node, edge, deltas):
         deltas[e] = 0.0
         for half, twin in ((e, 0), (pairs + e, 1)):
             table = tables[half]
-            first, second, _, _ = _normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
+            first, second, _, _ = normal_form(table[0, 0], table[0, 1], table[1, 0], table[1, 1])
             sent = capacity[arcs[half, 0]] - residual[arcs[half, 0]]
             # A gain of label 1 is one of label 0 where labels are exchanged.
             deltas[e, 0, 1] += first - sent if twin == 0 else sent - first
@@ -280,7 +281,7 @@ def half_integral(unary, pairwise, edges, node, edge, deltas):
 @entry_point
 def batch_max_marginals(unary, pairwise, edges, out, begin, end):
     """Max-marginals of examples ``begin`` to ``end`` into ``out`` [B, N, 2]."""
-    graph = _adjacency(unary.shape[1], edges)
+    graph = adjacency(unary.shape[1], edges)
     for b in range(begin, end):
         problem = _problem(unary[b], pairwise[b], edges, graph)
         _max_marginals(problem, _solve(problem), out[b])
@@ -298,12 +299,12 @@ def _add_parts(labels, edges, weight, node, edge):
 def batch_max_marginals_gradient(unary, pairwise, edges, weights, node, edge, begin, end):
     """Add to ``node`` [B, N, 2], ``edge`` [B, E, 2, 2] the gradient of the sum of ``weights`` times max-marginals."""
     nodes = unary.shape[1]
-    graph = _adjacency(nodes, edges)
+    graph = adjacency(nodes, edges)
     for b in range(begin, end):
         problem = _problem(unary[b], pairwise[b], edges, graph)
         if _solve(problem) == -np.inf:
             continue
-        labels, other, mirrored = problem[4][2], problem[5][2], _new_flow(graph)
+        labels, other, mirrored = problem[4][2], problem[5][2], new_flow(graph)
         _mirror(graph, problem[4], mirrored, problem[6])
         total = 0.0
         for v in range(nodes):
