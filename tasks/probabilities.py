@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
@@ -14,6 +15,7 @@ from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
 from structsmooth.tasks.json_lines import Predictions
+from structsmooth.uncertainty import Rule, joined, uncertainty
 
 P = TypeVar("P", bound="ProbabilisticTask")
 Parts = Sequence[Sequence[Sequence[float]]]
@@ -37,6 +39,47 @@ class ProbabilisticTask(FittedTask):
     @abstractmethod
     def known_outputs(self, weights: Tensor, examples: Sequence[Any]) -> Iterable[tuple[Structure, Tensor]]:
         """Structures of labelled examples under scores that no temperature divides, in batches, and their labels."""
+
+    @abstractmethod
+    def distributions(self, weights: Tensor, examples: Sequence[Any]) -> Iterable[tuple[Sequence[int], Structure]]:
+        """The distributions of outputs of examples, in batches: numbers of the examples, and structures.
+
+        The temperature has divided their scores. An example may have several structures, whose outputs are independent,
+        and none if it has a single output.
+        """
+
+    @abstractmethod
+    def size(self, example: Any) -> int:
+        """How many words or samples an example has."""
+
+    def words(self, example: Any) -> Sequence[str]:
+        """The words of an example; none of examples of another kind."""
+        return ()
+
+    def groups(self, examples: Sequence[Any]) -> Sequence[int]:
+        """The number of what a person annotates at once that each example is of, in order: here its own."""
+        return range(len(examples))
+
+    def uncertainty(
+        self, weights: Tensor, examples: Sequence[Any], by: Rule = "margin", groups: Sequence[int] | None = None
+    ) -> Tensor:
+        """How unsure the model is about each example, the larger the less sure: float64 [n].
+
+        Args:
+            weights: of the model.
+            examples: with or without labels.
+            by: the rule; see :func:`structsmooth.uncertainty.uncertainty`.
+            groups: the number of the group of each example, if that of groups is wanted: from 0, without a gap.
+        """
+        groups = range(len(examples)) if groups is None else groups
+        lengths = torch.zeros(max(groups, default=-1) + 1, dtype=torch.float64)
+        sizes = torch.tensor([self.size(example) for example in examples], dtype=torch.float64)
+        lengths.index_add_(0, torch.tensor(groups, dtype=torch.int64), sizes)
+        pieces = (
+            ([groups[i] for i in numbers], uncertainty(structure, by))
+            for numbers, structure in self.distributions(weights, examples)
+        )
+        return joined(pieces, lengths, by)
 
     @abstractmethod
     def part_probabilities(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Sequence[Any]]) -> Parts:

@@ -133,13 +133,26 @@ class FittedParsing(TreeAnswers):
             heads = [torch.tensor(known_tree(sentence).heads) for sentence in batch]
             yield self._trees(weights, batch)[0], pad_sequence(heads, batch_first=True)
 
+    def distributions(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[list[int], Trees]]:
+        """The trees of sentences with words, whatever the relations."""
+        for numbers in self._alike(examples):
+            yield numbers, self._trees(self.tempered(weights), [examples[i] for i in numbers])[0]
+
+    def size(self, example: Sentence) -> int:
+        """How many words a sentence has."""
+        return len(example)
+
+    def words(self, example: Sentence) -> Sequence[str]:
+        """The words of a sentence."""
+        return example.words
+
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[Tree]]
     ) -> Parts:
         """The probabilities of the arcs to all words, whatever their relations."""
         found: list[list[list[float]]] = [[[] for _ in ranked] for ranked in outputs]
-        for numbers in self._alike(examples):
-            arcs, root, *_ = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
+        for numbers, trees in self.distributions(weights, examples):
+            arcs, root, *_ = trees.marginals()
             for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
                 found[i] = [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in outputs[i]]
         return found

@@ -89,6 +89,18 @@ class FittedSegments(ProbabilisticTask):
                 if longest is None or max(np.diff([*np.flatnonzero(states.numpy() >= 0), len(states)])) <= longest:
                     yield module(part), states[None]
 
+    def distributions(self, weights: Tensor, examples: Sequence[Series]) -> Iterator[tuple[list[int], Structure]]:
+        """The sequences of states, or of segments, of series; of windows side by side where series are longer."""
+        module = self.module(weights)
+        for number, series in enumerate(examples):
+            decoder = self._decoder(module, series, lambda space: tempered(space, self.temperature))
+            for begin in range(0, decoder.length, decoder.window):
+                yield [number], decoder.space((begin, min(begin + decoder.window, decoder.length)), True)
+
+    def size(self, example: Series) -> int:
+        """How many samples a series has."""
+        return len(example.signal)
+
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Series], outputs: Sequence[Sequence[Sequence[Segment]]]
     ) -> Probabilities:

@@ -24,7 +24,7 @@ from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import FORMS, Entity, TagScheme, entities, entity_tags, forms_of, gold_tag
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
-from structsmooth.text.texts import TextSentence
+from structsmooth.text.texts import TextCorpus, TextSentence
 
 TOGETHER = 1 << 20
 """Tokens whose attributes are in memory together when sentences of a file are tagged."""
@@ -105,6 +105,26 @@ class TaggingDistribution(ProbabilisticTask):
         known = {i: tags for i, tags in tagged if {*tags} <= {*self.tags}}
         sequences = self._sequences(examples).select(torch.tensor([*known], dtype=torch.int64))
         return self.tagger.labelled_chains(sequences, weights, self.tagger.tags.states([*known.values()]))
+
+    def distributions(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[range, LinearChain]]:
+        """The chains of sentences, over the taggings that they allow."""
+        parts, begin = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples], 0
+        for part in parts:
+            for chain in self.tagger.chains(self._sequences(part), self.tempered(weights), self._allowed(part)):
+                yield range(begin, begin := begin + len(chain)), chain
+
+    def size(self, example: Sentence) -> int:
+        """How many words a sentence has."""
+        return len(example)
+
+    def words(self, example: Sentence) -> list[str]:
+        """The words of a sentence."""
+        return example.words
+
+    def groups(self, examples: Sequence[Sentence]) -> Sequence[int]:
+        """The texts of sentences, where answers are texts with spans; else each sentence is its own."""
+        is_spans = isinstance(examples, TextCorpus) and examples.kind != "text"
+        return examples.documents.tolist() if is_spans else range(len(examples))
 
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]
