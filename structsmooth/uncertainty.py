@@ -11,10 +11,13 @@ from structsmooth.structures import Structure
 Rule = Literal["margin", "entropy", "length-normalized"]
 """By what examples are called uncertain."""
 
+DEFAULT: Rule = "length-normalized"
+"""The rule that :mod:`scripts.compare_annotation` found best by the number of words annotated."""
+
 _MOST_SHARED = 0.5  # of the distinct words of two examples that are not near-duplicates
 
 
-def uncertainty(structure: Structure, by: Rule = "margin") -> Tensor:
+def uncertainty(structure: Structure, by: Rule = DEFAULT) -> Tensor:
     """How unsure the distribution of each example of a batch is, the larger the less sure: float64 [B].
 
     Args:

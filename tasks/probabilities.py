@@ -15,7 +15,7 @@ from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
 from structsmooth.tasks.json_lines import Predictions
-from structsmooth.uncertainty import Rule, joined, uncertainty
+from structsmooth.uncertainty import DEFAULT, Rule, joined, uncertainty
 
 P = TypeVar("P", bound="ProbabilisticTask")
 Parts = Sequence[Sequence[Sequence[float]]]
@@ -61,7 +61,7 @@ class ProbabilisticTask(FittedTask):
         return range(len(examples))
 
     def uncertainty(
-        self, weights: Tensor, examples: Sequence[Any], by: Rule = "margin", groups: Sequence[int] | None = None
+        self, weights: Tensor, examples: Sequence[Any], by: Rule = DEFAULT, groups: Sequence[int] | None = None
     ) -> Tensor:
         """How unsure the model is about each example, the larger the less sure: float64 [n].
 

@@ -19,6 +19,7 @@ from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split
 from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.uncertainty import DEFAULT, Rule
 
 _NOT_SHOWN = {"structsmooth", "trained"}
 _NAMED = 8  # labels that a warning names
@@ -83,6 +84,33 @@ class TrainedModel:
         if warning := unseen_warning(self.task, labelled):
             warnings.warn(warning, stacklevel=2)
         return self.task.measure(labelled, self.predict(labelled))[0]
+
+    def uncertainty(
+        self, examples: str | Path | Sequence[Any], by: Rule = DEFAULT, groups: Sequence[int] | None = None
+    ) -> Tensor:
+        """How unsure the model is about each example, the larger the less sure: float64 [n].
+
+        Args:
+            examples: with or without labels.
+            by: the rule; see :func:`structsmooth.uncertainty.uncertainty`.
+            groups: the number of the group of each example, if that of groups is wanted, such as texts.
+
+        Raises:
+            ValueError: a task without probabilities, or an unknown rule.
+        """
+        if not isinstance(self.task, ProbabilisticTask):
+            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, so that nothing tells how unsure it is")
+        if by != "margin":  # whose order no temperature changes
+            self.task.warn_if_uncalibrated()
+        return self.task.uncertainty(self.weights, self._examples(examples, "predict"), by, groups)
+
+    def entropy(self, examples: str | Path | Sequence[Any]) -> Tensor:
+        """The exact entropy of the distribution of outputs of each example, in nats: float64 [n].
+
+        Raises:
+            ValueError: a task without probabilities.
+        """
+        return self.uncertainty(examples, "entropy")
 
     def calibrated(self, examples: str | Path | Sequence[Any]) -> "TrainedModel":
         """The model with a temperature of its probabilities, fitted to labelled examples that did not train it.

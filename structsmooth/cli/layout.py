@@ -62,6 +62,11 @@ COMMANDS = {
     "evaluate": Command(
         "trained", "Measure a trained model on a labelled file.", "structsmooth evaluate runs/mine test.txt"
     ),
+    "suggest": Command(
+        "unlabelled",
+        "Write what to annotate next: the examples that a model is least sure of, with its predictions.",
+        "structsmooth suggest runs/mine pool.jsonl --count 50 --out next.jsonl",
+    ),
     "check": Command(
         "annotated",
         "Check annotated files before training: what each is read as, its labels, and what may spoil scores.",

@@ -18,6 +18,7 @@ from structsmooth.tasks.base import LastResultCache, Predictions
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 from structsmooth.tasks.text.exported import exported_tagger, write_encoded_tagger, write_tagger
 from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.documents import Document
 from structsmooth.text.encoders import AttributeEncoder
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.probabilities import ProbableEntity
@@ -125,6 +126,28 @@ class TaggingDistribution(ProbabilisticTask):
         """The texts of sentences, where answers are texts with spans; else each sentence is its own."""
         is_spans = isinstance(examples, TextCorpus) and examples.kind != "text"
         return examples.documents.tolist() if is_spans else range(len(examples))
+
+    @property
+    def finds_spans(self) -> bool:
+        """Whether tags are those of entities."""
+        return self._scheme is not None
+
+    def answered(
+        self, weights: Tensor, examples: Sequence[Sentence], taggings: Sequence[list[str]]
+    ) -> list[tuple[Document, list[float]]]:
+        """The texts of sentences with the entities of a tagging of each, and their probabilities.
+
+        Sentences of no text, and those that are several of a text in lines, are texts of their own: words with blanks.
+        """
+        self.warn_if_uncalibrated()
+        found = [spans for (spans,) in self._spans(weights, examples, [[tags] for tags in taggings])]
+        if isinstance(examples, TextCorpus) and (examples.kind != "text" or len(examples.texts) == len(examples)):
+            return [
+                (replace(text, spans=tuple(span for span, _ in listed)), [probability for _, probability in listed])
+                for text, listed in examples.answered(found)
+            ]
+        documents = [Document.of_tags(s.words, tags) for s, tags in zip(examples, taggings, strict=True)]
+        return [(text, [one.probability for one in spans]) for text, spans in zip(documents, found, strict=True)]
 
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]

@@ -1,0 +1,135 @@
+"""The command about data that nobody has annotated: which of them to annotate next."""
+
+import shutil
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from structsmooth.cli.data import note_form, read_examples
+from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.trained import add_model, answers, as_read, brat_folder, loaded
+from structsmooth.messages import counted, note, stage
+from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.text.distribution import TaggingDistribution
+from structsmooth.tasks.trained import TrainedModel
+from structsmooth.text.annotated import Form, write_documents
+from structsmooth.text.brat import brat_texts
+from structsmooth.text.corpus import Corpus
+from structsmooth.text.forms import Reading
+from structsmooth.text.texts import TextCorpus
+from structsmooth.uncertainty import DEFAULT, Rule, spread
+
+
+def suggest(options: Namespace) -> int:
+    """Write what to annotate next: the examples that a model is least sure of, with its predictions.
+
+    The most uncertain come first, without near-duplicates of one before: of two such examples, one has no more than half
+    of the distinct words of both. What is written has the form of the pool, and can be corrected and trained on.
+    """
+    if options.count < 1:
+        raise ValueError(f"--count must be at least 1, got {options.count}")
+    model = as_read(loaded(options.model, options), from_flags(Reading, options), False)
+    task = probabilistic(model, "suggest")
+    if options.to and not (isinstance(task, TaggingDistribution) and task.finds_spans):
+        raise ValueError("--to is for entities: leave it out, and the form of the pool is kept")
+    pool = _pool(model, options)
+    with stage(f"measuring how unsure the model is about {counted(len(pool), 'example')}"):
+        chosen = _suggested(model, pool, options)
+    flat = [number for group in chosen for number in group]
+    with stage(f"predicting {counted(len(flat), 'example')}"):
+        found = model.alternatives(pool, 1)
+    predictions = [found[number] for number in flat]
+    if isinstance(pool, TextCorpus) and pool.kind == "brat" and not options.to:
+        _write_texts(model, pool, chosen, found, options)
+        return 0
+    examples = pool.chosen(flat) if isinstance(pool, Corpus) else [pool[number] for number in flat]
+    if options.to:
+        assert isinstance(task, TaggingDistribution)
+        answered = task.answered(model.weights, examples, [ranked[0][1] for ranked in predictions])
+        documents, probabilities = zip(*answered, strict=True)
+        write_documents(documents, options.out, options.to, [], probabilities)
+        return 0
+    with answers(options.out) as stream:
+        if options.json:
+            write_json_lines(task, examples, predictions, stream, weights=model.weights)
+        else:
+            task.write_answers(model.weights, examples, predictions, stream)
+    return 0
+
+
+def probabilistic(model: TrainedModel, command: str) -> ProbabilisticTask:
+    """The task of a model whose outputs have probabilities.
+
+    Raises:
+        ValueError: they have none.
+    """
+    if not isinstance(model.task, ProbabilisticTask):
+        remedy = "tasks with probabilities are ner, chunking, parsing and segments"
+        raise ValueError(f"{command}: {type(model.task.task).__name__} has no probabilities; {remedy}")
+    return model.task
+
+
+def _pool(model: TrainedModel, options: Namespace) -> Sequence[Any]:
+    """The examples to choose from."""
+    if not options.text:
+        return read_examples(model.task, options.pool, "predict")
+    with stage(f"reading {options.pool}"):
+        examples = model.task.read_text(options.pool)
+    note_form(options.pool, examples)
+    return examples
+
+
+def _suggested(model: TrainedModel, pool: Sequence[Any], options: Namespace) -> list[list[int]]:
+    """The numbers of the examples of each text, or what else is annotated at once, the most uncertain first."""
+    task = probabilistic(model, "suggest")
+    members: dict[int, list[int]] = {}
+    for number, group in enumerate(task.groups(pool)):
+        members.setdefault(group, []).append(number)
+    listed = list(members.values())
+    place = {number: i for i, numbers in enumerate(listed) for number in numbers}
+    found = model.uncertainty(pool, options.by, [place[number] for number in range(len(pool))])
+    examples = list(pool)
+    words = [frozenset(word for i in numbers for word in task.words(examples[i])) for numbers in listed]
+    order: list[int] = (-found).argsort(stable=True).tolist()
+    chosen = spread(order, words, options.count)
+    size = sum(task.size(examples[i]) for group in chosen for i in listed[group])
+    passed = order.index(chosen[-1]) + 1 - len(chosen) if chosen else 0
+    what = f"{len(chosen):,} of {len(listed):,}, {size:,} {'words' if any(words) else 'samples'} in all"
+    note(f"{options.out}: {what}; {counted(passed, 'near-duplicate')} left out")
+    return [listed[group] for group in chosen]
+
+
+def _write_texts(
+    model: TrainedModel, pool: TextCorpus, chosen: Sequence[Sequence[int]], found: Predictions, options: Namespace
+) -> None:
+    """Copy texts of brat into a folder, with annotations beside them."""
+    texts, output = brat_texts(options.pool), brat_folder(options.out, options.pool)
+    for group in chosen:
+        assert pool.documents is not None
+        text, examples = texts[int(pool.documents[group[0]])], pool.chosen(group)
+        with answers(str(output / text.with_suffix(".ann").name)) as stream:
+            model.task.write_answers(model.weights, examples, [found[number] for number in group], stream)
+        shutil.copyfile(text, output / Path(text).name)
+
+
+def add_suggest(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    add_model(parser)
+    parser.add_argument("pool", metavar="POOL", help="data to choose from, as predict takes them; labels are left aside")
+    parser.add_argument("--out", metavar="FILE", required=True, help="what to annotate next; a folder for one of brat")
+    help_count = "texts, sentences or series to choose, whatever a line or file of the pool has (default: 50)"
+    parser.add_argument("--count", type=int, default=50, metavar="N", help=help_count)
+    help_by = (
+        "what is uncertain: a small margin between the two best outputs, a large entropy of all outputs, or one that is "
+        f"divided by the number of words or samples (default: {DEFAULT})"
+    )
+    parser.add_argument("--by", choices=get_args(Rule), default=DEFAULT, help=help_by)
+    written = parser.add_mutually_exclusive_group()
+    help_to = "form of texts with entities: jsonl is for prodigy; the form of the pool if not given"
+    written.add_argument("--to", choices=get_args(Form), help=help_to)
+    written.add_argument("--json", action="store_true", help="write a line of JSON for each example, as predict does")
+    parser.add_argument("--text", action="store_true", help="the pool is lines of text, each a sentence")
+    add_flags(parser, "files of text, by default as their first lines are", Reading)
