@@ -24,7 +24,9 @@ from structsmooth.uncertainty import Rule, spread
 RULES = ("random", *get_args(Rule))
 
 
-def curve(task: Task, pool: Sequence[Any], test: Sequence[Any], rule: str, seed: int, options: Namespace) -> list[float]:
+def curve(
+    task: Task, pool: Sequence[Any], test: Sequence[Any], rule: str, seed: int, options: Namespace
+) -> list[float]:
     """The score after each step."""
     draw = random.Random(seed)
     left = draw.sample(pool, len(pool))

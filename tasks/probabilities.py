@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
-from structsmooth.markup import Markup
+from structsmooth.markup import Block, Markup
 from structsmooth.messages import counted, note, warn
 from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
 from structsmooth.tasks.json_lines import Predictions
+from structsmooth.text.overlaps import OverlapScores
 from structsmooth.uncertainty import DEFAULT, Rule, joined, uncertainty
 
 P = TypeVar("P", bound="ProbabilisticTask")
@@ -48,13 +49,14 @@ class ProbabilisticTask(FittedTask):
         and none if it has a single output.
         """
 
-    @abstractmethod
     def size(self, example: Any) -> int:
-        """How many words or samples an example has."""
+        """How many words or samples an example has; here its length."""
+        return len(example)
 
     def words(self, example: Any) -> Sequence[str]:
-        """The words of an example; none of examples of another kind."""
-        return ()
+        """The words of an example: its attribute of this name, if it has one."""
+        words: Sequence[str] = getattr(example, "words", ())
+        return words
 
     def groups(self, examples: Sequence[Any]) -> Sequence[int]:
         """The number of what a person annotates at once that each example is of, in order: here its own."""
@@ -89,9 +91,26 @@ class ProbabilisticTask(FittedTask):
     def right_parts(self, example: Any, output: Any) -> Sequence[bool | None]:
         """Which of these parts the label of an example has; ``None`` where that is unknown."""
 
+    def part_names(self, example: Any, output: Any) -> Sequence[str]:
+        """What a person calls these parts; here the words of the example, if each has one, or numbers."""
+        count, words = len(self.right_parts(example, output)), self.words(example)
+        return words if len(words) == count else [f"part {number}" for number in range(1, count + 1)]
+
     def parts_to_json(self, output: Any, probabilities: Sequence[float]) -> dict[str, Any]:
         """The probabilities of the parts of an output as plain JSON."""
         return {"probabilities": list(probabilities)}
+
+    def measure_overlaps(self, examples: Sequence[Any], outputs: Sequence[Any]) -> OverlapScores:
+        """How far entities are found that are not found exactly.
+
+        Raises:
+            ValueError: a task without entities, as here.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no entities, of which a part could be found")
+
+    def show_errors(self, examples: Sequence[Any], outputs: Sequence[Any]) -> list[Block]:
+        """Tables and figures about wrong outputs of labelled examples for a report, such as what is taken for what."""
+        return []
 
     def show_example(
         self, example: Any, ranked: Sequence[tuple[float, Any]], probabilities: Sequence[float] | None = None

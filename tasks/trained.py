@@ -99,7 +99,7 @@ class TrainedModel:
             ValueError: a task without probabilities, or an unknown rule.
         """
         if not isinstance(self.task, ProbabilisticTask):
-            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, so that nothing tells how unsure it is")
+            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, which tell how unsure it is")
         if by != "margin":  # whose order no temperature changes
             self.task.warn_if_uncalibrated()
         return self.task.uncertainty(self.weights, self._examples(examples, "predict"), by, groups)

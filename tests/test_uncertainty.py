@@ -15,7 +15,7 @@ from structsmooth.uncertainty import joined, spread, uncertainty
 
 @given(seed=st.integers(0, 999), lengths=st.lists(st.integers(1, 3), min_size=1, max_size=2))
 def test_pieces_are_together_what_their_outputs_are_together(seed, lengths):
-    chains = [LinearChain(*random_chains(1, length, 2, seed=seed + i, lengths=[length])) for i, length in enumerate(lengths)]
+    chains = [LinearChain(*random_chains(1, n, 2, seed=seed + i, lengths=[n])) for i, n in enumerate(lengths)]
     every = torch.tensor([float(sum(pair)) for pair in product(*(log_of(chain) for chain in chains))]).double()
     best = every.sort(descending=True).values
     entropy = -(every.exp() * every).sum()

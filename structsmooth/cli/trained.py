@@ -19,6 +19,7 @@ from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
@@ -183,8 +184,10 @@ def evaluate(options: Namespace) -> int:
     model = as_read(loaded(options.model, options), from_flags(Reading, options))
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
-        _, table = held_out.measure(model.task, model.weights)
-    print(table)
+        outputs = model.predict(held_out.examples)
+    print(model.task.measure(held_out.examples, outputs)[1])
+    if options.measure:
+        print(f"\n{probabilistic(model, '--measure').measure_overlaps(held_out.examples, outputs)}")
     return 0
 
 
@@ -256,6 +259,8 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
+    if options.errors and not options.file:
+        raise ValueError("--errors needs a file with labels: structsmooth show DIR FILE --errors")
     model, folder = loaded(options.model, options), Path(options.model)
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
@@ -266,7 +271,8 @@ def show(options: Namespace) -> int:
     source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        write_report(model, page, history=history, examples=examples, count=options.examples, source=source)
+        how = {"count": options.examples, "source": source, "errors": options.errors}
+        write_report(model, page, history=history, examples=examples, **how)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
 
@@ -277,6 +283,8 @@ def add_show(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="labelled data to measure and show examples of")
     help_examples = "examples to show of the most wrong and of the most uncertain ones (default: 5)"
     parser.add_argument("--examples", type=int, default=5, metavar="N", help=help_examples)
+    help_errors = "also the most confident mistakes, what is found in part, and what is taken for what; needs FILE"
+    parser.add_argument("--errors", action="store_true", help=help_errors)
     parser.add_argument("--output", metavar="PAGE", help="the page (default: DIR/report.html)")
 
 
@@ -284,6 +292,10 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     add_model(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+    help_measure = (
+        "also measure entities that are found in part (strict, exact, partial, type), and which types are confused"
+    )
+    parser.add_argument("--measure", choices=["partial"], help=help_measure)
     add_flags(parser, "files of text, by default as their first lines are", Reading)
 
 
@@ -293,6 +305,7 @@ def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:
 
 
 def add_model(parser: ArgumentParser) -> None:
+    """The model of a command, and its task if it is none of the package."""
     parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
     help_task = "the model's task if it is your own, as package.module:ClassName; its code is executed"
     parser.add_argument("--task", metavar="TASK", help=help_task)
@@ -301,3 +314,15 @@ def add_model(parser: ArgumentParser) -> None:
 def loaded(folder: str, options: Namespace) -> TrainedModel:
     """The model in a folder; only a task that the arguments name is imported beside those of the package."""
     return load(folder, None if options.task is None else load_task(options.task))
+
+
+def probabilistic(model: TrainedModel, command: str) -> ProbabilisticTask:
+    """The task of a model whose outputs have probabilities.
+
+    Raises:
+        ValueError: they have none.
+    """
+    if not isinstance(model.task, ProbabilisticTask):
+        remedy = "tasks with probabilities are ner, chunking, parsing and segments"
+        raise ValueError(f"{command}: {type(model.task.task).__name__} has no probabilities; {remedy}")
+    return model.task

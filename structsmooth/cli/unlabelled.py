@@ -8,11 +8,10 @@ from typing import Any, get_args
 
 from structsmooth.cli.data import note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
-from structsmooth.cli.trained import add_model, answers, as_read, brat_folder, loaded
+from structsmooth.cli.trained import add_model, answers, as_read, brat_folder, loaded, probabilistic
 from structsmooth.messages import counted, note, stage
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.text.distribution import TaggingDistribution
 from structsmooth.tasks.trained import TrainedModel
 from structsmooth.text.annotated import Form, write_documents
@@ -26,8 +25,8 @@ from structsmooth.uncertainty import DEFAULT, Rule, spread
 def suggest(options: Namespace) -> int:
     """Write what to annotate next: the examples that a model is least sure of, with its predictions.
 
-    The most uncertain come first, without near-duplicates of one before: of two such examples, one has no more than half
-    of the distinct words of both. What is written has the form of the pool, and can be corrected and trained on.
+    The most uncertain come first, without near-duplicates of one before, which share more than half of the distinct
+    words that either has. What is written has the form of the pool, and can be corrected and trained on.
     """
     if options.count < 1:
         raise ValueError(f"--count must be at least 1, got {options.count}")
@@ -58,18 +57,6 @@ def suggest(options: Namespace) -> int:
         else:
             task.write_answers(model.weights, examples, predictions, stream)
     return 0
-
-
-def probabilistic(model: TrainedModel, command: str) -> ProbabilisticTask:
-    """The task of a model whose outputs have probabilities.
-
-    Raises:
-        ValueError: they have none.
-    """
-    if not isinstance(model.task, ProbabilisticTask):
-        remedy = "tasks with probabilities are ner, chunking, parsing and segments"
-        raise ValueError(f"{command}: {type(model.task.task).__name__} has no probabilities; {remedy}")
-    return model.task
 
 
 def _pool(model: TrainedModel, options: Namespace) -> Sequence[Any]:
@@ -118,13 +105,15 @@ def _write_texts(
 def add_suggest(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
     add_model(parser)
-    parser.add_argument("pool", metavar="POOL", help="data to choose from, as predict takes them; labels are left aside")
+    parser.add_argument(
+        "pool", metavar="POOL", help="data to choose from, as predict takes them; labels are left aside"
+    )
     parser.add_argument("--out", metavar="FILE", required=True, help="what to annotate next; a folder for one of brat")
     help_count = "texts, sentences or series to choose, whatever a line or file of the pool has (default: 50)"
     parser.add_argument("--count", type=int, default=50, metavar="N", help=help_count)
     help_by = (
-        "what is uncertain: a small margin between the two best outputs, a large entropy of all outputs, or one that is "
-        f"divided by the number of words or samples (default: {DEFAULT})"
+        "what is uncertain: a small margin between the two best outputs, a large entropy of all outputs, or one that "
+        f"is divided by the number of words or samples (default: {DEFAULT})"
     )
     parser.add_argument("--by", choices=get_args(Rule), default=DEFAULT, help=help_by)
     written = parser.add_mutually_exclusive_group()

@@ -127,24 +127,17 @@ class FittedParsing(TreeAnswers):
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[Trees, Tensor]]:
         """The trees of sentences whose known tree is one of them, and its heads."""
-        known = [sentence for sentence in examples if self._is_output(known_tree(sentence).heads)]
+        task = self.task
+        known = [one for one in examples if known_tree(one).is_output(task.projective, self.single_root)]
         for numbers in self._alike(known):
             batch = [known[i] for i in numbers]
             heads = [torch.tensor(known_tree(sentence).heads) for sentence in batch]
             yield self._trees(weights, batch)[0], pad_sequence(heads, batch_first=True)
 
     def distributions(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[list[int], Trees]]:
-        """The trees of sentences with words, whatever the relations."""
+        """The trees of sentences with words."""
         for numbers in self._alike(examples):
             yield numbers, self._trees(self.tempered(weights), [examples[i] for i in numbers])[0]
-
-    def size(self, example: Sentence) -> int:
-        """How many words a sentence has."""
-        return len(example)
-
-    def words(self, example: Sentence) -> Sequence[str]:
-        """The words of a sentence."""
-        return example.words
 
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[Tree]]
@@ -264,11 +257,6 @@ class FittedParsing(TreeAnswers):
                 found.append([])
             found[-1].append(i)
         return found
-
-    def _is_output(self, heads: Sequence[int]) -> bool:
-        """Whether a tree that is known is one of those that are predicted."""
-        is_allowed = not self.task.projective or projectivized(heads) == tuple(heads)
-        return -1 not in heads and is_allowed and (heads.count(0) == 1 or not self.single_root)
 
     def _related(self, weights: Tensor, tokens: Tokens, heads: Tensor) -> tuple[list[int], list[str]]:
         """Heads of all words, and the best relations to them."""

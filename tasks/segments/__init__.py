@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth import export
 from structsmooth.calibration import tempered
@@ -28,7 +27,7 @@ from structsmooth.tasks.segments.exported import INPUTS, OUTPUTS, SegmentsProgra
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
 from structsmooth.tasks.segments.results import Measures, is_marked, segment_table, wrong_boundaries
-from structsmooth.tasks.segments.score import Parts, SegmentScore, batched
+from structsmooth.tasks.segments.score import Parts, SegmentScore, collate, collate_partial
 from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments, resampled
 
 Model = Literal["chain", "semi-markov"]
@@ -69,11 +68,11 @@ class FittedSegments(ProbabilisticTask):
             whole = [self._part(self.signal(series), (0, len(series.signal))) for series in marked]
             partial = list(zip(whole, map(self._known, marked), strict=True))
             of_linear = LinearModuleProblem.of_partial_labels
-            return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
+            return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=collate_partial)
         data = list(self._labelled(found))
         if not data:
             raise ValueError("there are no marked stretches to train on")
-        return (LinearModuleProblem if linear else ModuleProblem)(self.module(), data, collate=_collate)
+        return (LinearModuleProblem if linear else ModuleProblem)(self.module(), data, collate=collate)
 
     def predict(self, weights: Tensor, examples: Sequence[Series], k: int = 1) -> Predictions:
         """The k best segmentations of each series with their scores, stretches without marks included."""
@@ -122,6 +121,10 @@ class FittedSegments(ProbabilisticTask):
             segment in gold if segment in gold or is_marked(example, (segment.start + segment.stop) // 2) else None
             for segment in output
         ]
+
+    def part_names(self, example: Series, output: Sequence[Segment]) -> list[str]:
+        """Labels with the samples that segments have."""
+        return [f"{label}, samples {start} to {stop - 1}" for start, stop, label in output]
 
     def exported(self, weights: Tensor) -> export.Exported:
         """All from samples to segments and their probabilities, as :class:`.SegmentsProgram` says.
@@ -385,16 +388,3 @@ class Segments(Task):
         limits = Limits.of(series, grammar.labels, least, most)
         scored = max(longest(series), *limits.longest)
         return FittedSegments(self, grammar, series[0].signal.shape[1], scored, limits)
-
-
-def _collate_partial(examples: list[tuple[Parts, PartialLabels]]) -> tuple[Parts, PartialLabels]:
-    """A batch of parts of signals, and their partial labels."""
-    parts, labels = zip(*examples, strict=True)
-    y, allowed = (pad_sequence(list(rows), True) for rows in zip(*labels, strict=True))
-    return batched(parts), PartialLabels(y, allowed)
-
-
-def _collate(examples: list[tuple[Parts, Tensor]]) -> tuple[Parts, Tensor]:
-    """A batch of parts of signals, and their states, 0 at padding."""
-    parts, states = zip(*examples, strict=True)
-    return batched(parts), pad_sequence(list(states), True)
