@@ -12,13 +12,14 @@ from structsmooth import __version__
 from structsmooth.checkpoint import load_description, load_model, save_model
 from structsmooth.experiments import Experiment
 from structsmooth.files import decoding
-from structsmooth.plain import from_plain
+from structsmooth.plain import from_plain, plain
 from structsmooth.settings import Interval, PositiveInt
 from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split
 from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.profile import Profile, Vocabulary
 from structsmooth.uncertainty import DEFAULT, Rule
 
 _NOT_SHOWN = {"structsmooth", "trained"}
@@ -40,6 +41,8 @@ class _Description:
     status: str = ""
     checksum: str | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
+    profile: Profile | None = None
+    vocabulary: Vocabulary | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,16 @@ class TrainedModel:
     def watched(self) -> str:
         """The data that were measured after each pass of training: dev, test, or held-out if it is not known."""
         return next((split for split in ("dev", "test") if split in self.description["metrics"]), "held-out")
+
+    @property
+    def profile(self) -> Profile | None:
+        """How unsure the model was about data that did not train it, if it keeps that."""
+        return from_plain(Profile | None, self.description.get("profile"), "profile")
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The words of its training data, if it keeps them."""
+        return from_plain(Vocabulary | None, self.description.get("vocabulary"), "vocabulary")
 
     def predict(self, examples: str | Path | Sequence[Any]) -> list[Any]:
         """The best output of each example."""
@@ -120,7 +133,26 @@ class TrainedModel:
         """
         if not isinstance(self.task, ProbabilisticTask):
             raise ValueError(f"{type(self.task.task).__name__} has no probabilities to calibrate")
-        return replace(self, task=self.task.calibrated(self.weights, self._examples(examples, "test")))
+        described = {name: value for name, value in self.description.items() if name != "profile"}  # it was another one
+        task = self.task.calibrated(self.weights, self._examples(examples, "test"))
+        return replace(self, task=task, description=described)
+
+    def profiled(self, examples: Sequence[Any], vocabulary: Vocabulary | None, source: str) -> "TrainedModel":
+        """The model that remembers how unsure it is about held-out examples, and the words of its training data.
+
+        Args:
+            examples: that did not train it: it is surer about those that did.
+            vocabulary: of its training data, if that is known.
+            source: what the examples are.
+
+        Raises:
+            ValueError: a task without probabilities.
+        """
+        if not isinstance(self.task, ProbabilisticTask):
+            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, of which a profile is made")
+        profile = Profile.of(self.task, self.weights, examples, vocabulary, source)
+        kept = {"profile": profile} | ({} if vocabulary is None else {"vocabulary": vocabulary})
+        return replace(self, description=self.description | plain(kept))
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be."""

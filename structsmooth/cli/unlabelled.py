@@ -1,4 +1,4 @@
-"""The command about data that nobody has annotated: which of them to annotate next."""
+"""The commands about data that nobody has annotated: what to annotate next, and whether they differ from known data."""
 
 import shutil
 from argparse import ArgumentParser, Namespace
@@ -8,10 +8,13 @@ from typing import Any, get_args
 
 from structsmooth.cli.data import note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.report import markdown_table
 from structsmooth.cli.trained import add_model, answers, as_read, brat_folder, loaded, probabilistic
 from structsmooth.messages import counted, note, stage
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.profile import ENTROPY, UNKNOWN, Profile
 from structsmooth.tasks.text.distribution import TaggingDistribution
 from structsmooth.tasks.trained import TrainedModel
 from structsmooth.text.annotated import Form, write_documents
@@ -20,6 +23,8 @@ from structsmooth.text.corpus import Corpus
 from structsmooth.text.forms import Reading
 from structsmooth.text.texts import TextCorpus
 from structsmooth.uncertainty import DEFAULT, Rule, spread
+
+_SHOWN = 60  # characters of an example
 
 
 def suggest(options: Namespace) -> int:
@@ -57,6 +62,67 @@ def suggest(options: Namespace) -> int:
         else:
             task.write_answers(model.weights, examples, predictions, stream)
     return 0
+
+
+def drift(options: Namespace) -> int:
+    """Say whether new data differ from known data in what a model makes of them.
+
+    Known data are the development data of training, or the test data, whose profile the model keeps, or those of
+    ``--reference``. The exit code is 1 if a test finds a difference, with ``--fail-below``.
+    """
+    if not 0 < options.fail_below < 1 and options.fail_below != 0:
+        raise ValueError(f"--fail-below must be from 0 to 1, got {options.fail_below}")
+    model = as_read(loaded(options.model, options), from_flags(Reading, options), False)
+    task, vocabulary = probabilistic(model, "drift"), model.vocabulary
+    with stage("measuring"):
+        known = model.profile
+        if options.reference:
+            reference = read_examples(task, options.reference, "predict")
+            known = Profile.of(task, model.weights, reference, vocabulary, options.reference)
+        if known is None:
+            raise ValueError(
+                f"{options.model} keeps no profile of data that did not train it: give such data as --reference FILE, "
+                "or train with --dev or --test by this version"
+            )
+        examples = _pool(model, options)
+        found = known.differences(Profile.of(task, model.weights, examples, vocabulary, options.pool))
+    header = ["measure", f"mean of {known.source}", f"mean of {options.pool}", "distance", "p"]
+    rows = [[name, f"{d.known:.3f}", f"{d.new:.3f}", f"{d.distance:.3f}", f"{d.p:.2g}"] for name, d in found.items()]
+    print(markdown_table(header, rows))
+    _print_strange(task, model, examples, known, options)
+    return int(any(one.p * len(found) < options.fail_below for one in found.values()))
+
+
+def _print_strange(
+    task: ProbabilisticTask, model: TrainedModel, examples: Sequence[Any], known: Profile, options: Namespace
+) -> None:
+    """The examples that are least like known ones: those of largest entropy by size."""
+    values = task.uncertainty(model.weights, examples, "length-normalized").tolist()
+    order = sorted(range(len(values)), key=lambda i: -values[i])[: options.examples]
+    measured = known.measures.get(ENTROPY, [])
+    rows = []
+    for i in order:
+        share = sum(one >= values[i] for one in measured) / max(len(measured), 1)
+        unknown = "" if model.vocabulary is None else f"{model.vocabulary.unknown(task.words(examples[i])):.0%}"
+        begin = " ".join(task.words(examples[i])) or str(next(iter(task.input_to_json(examples[i]).values()), ""))
+        rows.append([begin[:_SHOWN], f"{i + 1}", f"{values[i]:.3f}", f"{share:.1%}", unknown])
+    if rows:
+        header = ["most uncertain", "example", ENTROPY, "known ones as uncertain", UNKNOWN]
+        print("\n" + markdown_table(header, rows))
+
+
+def add_drift(parser: ArgumentParser, arguments: Sequence[str]) -> None:
+    """Arguments of the command."""
+    add_model(parser)
+    parser.add_argument("pool", metavar="NEW", help="data as predict takes them, without labels")
+    help_reference = "known data to compare with, which did not train the model (default: what the model keeps)"
+    parser.add_argument("--reference", metavar="FILE", help=help_reference)
+    help_fail = "exit code 1 if a p-value times the number of measures is below P (default: 0, never)"
+    parser.add_argument("--fail-below", type=float, default=0.0, metavar="P", help=help_fail)
+    help_examples = "examples to list, the most uncertain first (default: 5)"
+    parser.add_argument("--examples", type=int, default=5, metavar="N", help=help_examples)
+    parser.add_argument("--text", action="store_true", help="the data are lines of text, each a sentence")
+    add_flags(parser, "files of text, by default as their first lines are", Reading)
 
 
 def _pool(model: TrainedModel, options: Namespace) -> Sequence[Any]:

@@ -51,7 +51,7 @@ def parts(content, name):
     if name.endswith("json"):
         return [json.dumps(value) for value in json.loads(content)]
     lines = "\n".join(line for line in content.splitlines() if not line.startswith("#"))
-    return lines.splitlines() if name.endswith("jsonl") else [one for one in lines.split("\n\n") if one.strip()]
+    return lines.splitlines() if name.endswith("jsonl") else [one.strip() for one in lines.split("\n\n") if one.strip()]
 
 
 @pytest.mark.filterwarnings("ignore:a hinge")
