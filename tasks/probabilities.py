@@ -1,7 +1,7 @@
 """Fitted tasks whose outputs have exact probabilities, and so have the parts that a person would check."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -86,6 +86,14 @@ class ProbabilisticTask(FittedTask):
     @abstractmethod
     def part_probabilities(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Sequence[Any]]) -> Parts:
         """The probabilities of the parts of some outputs of each example."""
+
+    def marginals(self, weights: Tensor, examples: Sequence[Any]) -> Sequence[Mapping[str, Sequence[float]]]:
+        """For each label of examples that are sequences, its probability at each position.
+
+        Raises:
+            ValueError: examples that are no sequences, as here.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no labels by position: --json has the probabilities of parts")
 
     @abstractmethod
     def right_parts(self, example: Any, output: Any) -> Sequence[bool | None]:

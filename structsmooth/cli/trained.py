@@ -39,6 +39,8 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
+    if options.marginals and not options.json:
+        raise ValueError("--marginals needs --json, whose lines have them")
     folders, file = _folders_and_file([options.model, *options.files])
     models = [
         as_read(loaded(folder, options), Reading() if number else from_flags(Reading, options), False)
@@ -153,6 +155,8 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
+    help_marginals = "with --json: also the probability of each label at each position, of taggers and segments"
+    parser.add_argument("--marginals", action="store_true", help=help_marginals)
     help_gazetteer = "phrases that are entities wherever they occur: in each line a phrase, a tab and a type"
     parser.add_argument("--gazetteer", metavar="FILE", help=help_gazetteer)
     parser.add_argument("--masks", metavar="DIR", help="with --json: also save masks of images as PNG files")
@@ -174,7 +178,10 @@ def _write(
 ) -> None:
     if options.json:
         masks = Path(options.masks) if options.masks else None
-        write_json_lines(model.task, examples, predictions, stream, masks, model.weights)
+        marginals = None
+        if options.marginals:
+            marginals = probabilistic(model, "--marginals").marginals(model.weights, examples)
+        write_json_lines(model.task, examples, predictions, stream, masks, model.weights, marginals)
     else:
         model.task.write_answers(model.weights, examples, predictions, stream)
 

@@ -22,7 +22,8 @@ from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labell
 from structsmooth.tasks.probabilities import Parts as Probabilities
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.segments.data import read_series, write_segments
-from structsmooth.tasks.segments.decoding import Decoder, Limits, Space, in_positions, in_samples, window_of
+from structsmooth.tasks.segments.decoding import Decoder, in_positions, in_samples, window_of
+from structsmooth.tasks.segments.durations import Limits, Space, asked_positions, check_durations
 from structsmooth.tasks.segments.exported import INPUTS, OUTPUTS, SegmentsProgram
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
@@ -112,6 +113,12 @@ class FittedSegments(ProbabilisticTask):
             probabilities = iter(decoder.probabilities([span for of_output in spans for span in of_output]))
             found.append([list(islice(probabilities, len(of_output))) for of_output in spans])
         return found
+
+    def marginals(self, weights: Tensor, examples: Sequence[Series]) -> list[dict[str, list[float]]]:
+        """For each label, the probability that each position, of ``step`` samples, is in a segment of it."""
+        module, labels = self.module(weights), self.grammar.labels
+        decoders = (self._decoder(module, one, lambda space: tempered(space, self.temperature)) for one in examples)
+        return [dict(zip(labels, decoder.label_marginals().T.tolist(), strict=True)) for decoder in decoders]
 
     def right_parts(self, example: Series, output: Sequence[Segment]) -> list[bool | None]:
         """Which segments are right to the nearest position; unknown where nothing is marked."""
@@ -313,7 +320,8 @@ class Segments(Task):
             that agree with what is marked (partial); with 1 layer, the solver convex-concave does so, too.
         any_order: whether segments may follow each other as they never do in the training data.
         min_duration: samples of the shortest segment that is found, unless an end of its series cuts it; those of the
-            shortest of its label in the training data if not given.
+            shortest of its label in the training data if not given. By label, as in helix=7,strand=3, it is one number
+            for each of some labels.
         max_duration: samples of the longest segment that is found, likewise; for semi-markov alone.
         window: positions that are decoded at once; longer series are decoded in windows that overlap by a quarter, and
             whose segments fit together. As many as take little memory if not given.
@@ -331,8 +339,8 @@ class Segments(Task):
     normalize: bool = True
     unmarked: Unmarked = "left-out"
     any_order: bool = False
-    min_duration: PositiveInt | None = None
-    max_duration: PositiveInt | None = None
+    min_duration: PositiveInt | str | None = None
+    max_duration: PositiveInt | str | None = None
     window: PositiveInt | None = None
     tolerance: float = 0.15
     rate: float = 1.0
@@ -358,10 +366,7 @@ class Segments(Task):
             raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
         if self.max_duration is not None and not self.has_durations:
             raise ValueError("chains have no longest segment: leave max_duration out, or take the model semi-markov")
-        if self.max_duration is not None and self.min_duration is not None and self.max_duration < self.min_duration:
-            raise ValueError(
-                f"max_duration must be at least min_duration, {self.min_duration}, got {self.max_duration}"
-            )
+        check_durations(self.min_duration, self.max_duration)
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate must be positive, got {self.rate}")
 
@@ -383,8 +388,7 @@ class Segments(Task):
         """The segmenter, with labels, their order and their durations."""
         series = [resampled(example, self.step) for example in examples]
         grammar = Grammar.of(series, self.any_order)
-        least = None if self.min_duration is None else -(-self.min_duration // self.step)
-        most = None if self.max_duration is None else max(self.max_duration // self.step, 1)
-        limits = Limits.of(series, grammar.labels, least, most)
+        asked = asked_positions(self.min_duration, self.max_duration, grammar.labels, self.step)
+        limits = Limits.of(series, grammar.labels, *asked)
         scored = max(longest(series), *limits.longest)
         return FittedSegments(self, grammar, series[0].signal.shape[1], scored, limits)

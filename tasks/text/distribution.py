@@ -189,6 +189,12 @@ class TaggingDistribution(ProbabilisticTask):
             for nodes, alternatives in zip(marginals, outputs, strict=True)
         ]
 
+    def marginals(self, weights: Tensor, examples: Sequence[Sentence]) -> list[dict[str, list[float]]]:
+        """For each tag, its probability at each token."""
+        sequences = self._sequences(examples)
+        found = self.tagger.marginals(sequences, self.tempered(weights), self._allowed(examples))
+        return [dict(zip(self.tags, nodes.T.tolist(), strict=True)) for nodes in found]
+
     def right_parts(self, example: Sentence, output: list[str]) -> list[bool | None]:
         """Which parts are right; unknown where the tag of the token, or a tag of the sentence, is unknown."""
         gold, unknown = self._in_scheme(example), self.task.unknown

@@ -1,6 +1,7 @@
 """Commands for people who label: what to annotate next, and what is found in part."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,16 @@ def test_entities_that_are_found_in_part(model, tmp_path, monkeypatch, capsys):
     assert "strict      50.00%  50.00%  50.00%       2          2        1" in out
     assert "partial     75.00%  75.00%  75.00%       2          2      1.5" in out
     assert out.endswith("types that differ\nnone\n")
+
+
+@pytest.mark.filterwarnings("ignore:a hinge")
+def test_marginals_are_sums_of_the_probabilities_of_all_taggings(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("new.txt").write_text("Ada met\n")
+    assert main(["predict", model[1], "new.txt", "--json", "--marginals", "--top", "99", "--quiet"]) == 0
+    line = json.loads(capsys.readouterr().out)
+    for tag, values in line["marginals"].items():
+        sums = [sum(math.exp(y["log_prob"]) for y in line["outputs"] if y["tags"][t] == tag) for t in range(2)]
+        assert values == pytest.approx(sums, abs=1e-9)
+    assert main(["predict", model[1], "new.txt", "--marginals"]) == 2
+    assert "--marginals needs --json" in capsys.readouterr().err

@@ -71,7 +71,7 @@ def test_the_command_says_what_differs(folders, tmp_path, monkeypatch, capsys):
     assert "| zu viele neue W\u00f6rter | 1 | " in out
     assert main(["drift", plain, "new.txt"]) == 2
     assert "give such data as --reference FILE" in capsys.readouterr().err
-    assert main(["drift", plain, "new.txt", "--reference", data, "--quiet"]) == 0
+    assert main(["drift", plain, "new.txt", "--text", "--reference", data, "--quiet"]) == 0
     assert "| entropy by size | " in capsys.readouterr().out
     assert main(["drift", plain, "new.txt", "--fail-below", "2"]) == 2
     assert "--fail-below must be from 0 to 1, got 2" in capsys.readouterr().err
