@@ -183,8 +183,8 @@ def add_suggest(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--by", choices=get_args(Rule), default=DEFAULT, help=help_by)
     written = parser.add_mutually_exclusive_group()
-    help_to = "form of texts with entities: jsonl is for prodigy; the form of the pool if not given"
-    written.add_argument("--to", choices=get_args(Form), help=help_to)
+    help_to = f"form of texts with entities, one of {', '.join(get_args(Form))}: jsonl is for prodigy"
+    written.add_argument("--to", choices=get_args(Form), metavar="FORM", help=f"{help_to} (default: as the pool)")
     written.add_argument("--json", action="store_true", help="write a line of JSON for each example, as predict does")
     parser.add_argument("--text", action="store_true", help="the pool is lines of text, each a sentence")
     add_flags(parser, "files of text, by default as their first lines are", Reading)
