@@ -13,6 +13,7 @@ from torch import Tensor
 
 from structsmooth.plain import PACKED
 from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.text.corpus import Corpus
 
 # Words whose digests are kept, the most frequent ones; examples that are looked at; and values of each measure.
 _WORDS, _EXAMPLES, _VALUES = 1 << 16, 2000, 1000
@@ -48,7 +49,13 @@ class Vocabulary:
     @classmethod
     def of(cls, task: ProbabilisticTask, examples: Sequence[Any]) -> "Vocabulary":
         """The most frequent words of training examples."""
-        counts = Counter(word for example in examples for word in task.words(example))
+        if isinstance(examples, Corpus):  # of which each distinct token is there once
+            counts = Counter[str]()
+            numbers = np.bincount(examples.tokens, minlength=len(examples.distinct))
+            for token, count in zip(examples.distinct, numbers.tolist(), strict=True):
+                counts[token.word] += count
+        else:
+            counts = Counter(word for example in examples for word in task.words(example))
         return cls(np.unique(_digests([word for word, _ in counts.most_common(_WORDS)])))
 
     def unknown(self, words: Sequence[str]) -> float:

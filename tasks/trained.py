@@ -70,12 +70,14 @@ class TrainedModel:
     @property
     def profile(self) -> Profile | None:
         """How unsure the model was about data that did not train it, if it keeps that."""
-        return from_plain(Profile | None, self.description.get("profile"), "profile")
+        profile: Profile | None = from_plain(Profile | None, self.description.get("profile"), "profile")
+        return profile
 
     @property
     def vocabulary(self) -> Vocabulary | None:
         """The words of its training data, if it keeps them."""
-        return from_plain(Vocabulary | None, self.description.get("vocabulary"), "vocabulary")
+        words: Vocabulary | None = from_plain(Vocabulary | None, self.description.get("vocabulary"), "vocabulary")
+        return words
 
     def predict(self, examples: str | Path | Sequence[Any]) -> list[Any]:
         """The best output of each example."""

@@ -156,8 +156,9 @@ class TrainingData:
         with stage(f"encoding {counted(len(examples), 'example')}"):
             problem = (partitioned if partition else sharded)(fitted.problem(examples).to(device))
         kept = {f"{split} read as": form for split, form in forms.items() if form}
-        is_whole = isinstance(fitted, ProbabilisticTask) and not (partition and processes.count() > 1)
-        vocabulary = Vocabulary.of(fitted, examples) if held_out and is_whole else None
+        vocabulary, is_whole = None, not (partition and processes.count() > 1)
+        if held_out and is_whole and isinstance(fitted, ProbabilisticTask):
+            vocabulary = Vocabulary.of(fitted, examples)
         return cls(files, fitted, problem, held_out, kept, vocabulary)
 
     @property

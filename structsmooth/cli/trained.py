@@ -192,9 +192,10 @@ def evaluate(options: Namespace) -> int:
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
         outputs = model.predict(held_out.examples)
-    print(model.task.measure(held_out.examples, outputs)[1])
+    tables = [model.task.measure(held_out.examples, outputs)[1]]
     if options.measure:
-        print(f"\n{probabilistic(model, '--measure').measure_overlaps(held_out.examples, outputs)}")
+        tables += ["", str(probabilistic(model, "--measure").measure_overlaps(held_out.examples, outputs))]
+    print("\n".join(tables))
     return 0
 
 

@@ -35,6 +35,8 @@ def suggest(options: Namespace) -> int:
     """
     if options.count < 1:
         raise ValueError(f"--count must be at least 1, got {options.count}")
+    if Path(options.out).is_file() and Path(options.out).samefile(options.pool):
+        raise ValueError(f"{options.out} is the pool: give another file to write")
     model = as_read(loaded(options.model, options), from_flags(Reading, options), False)
     task = probabilistic(model, "suggest")
     if options.to and not (isinstance(task, TaggingDistribution) and task.finds_spans):
@@ -70,7 +72,7 @@ def drift(options: Namespace) -> int:
     Known data are the development data of training, or the test data, whose profile the model keeps, or those of
     ``--reference``. The exit code is 1 if a test finds a difference, with ``--fail-below``.
     """
-    if not 0 < options.fail_below < 1 and options.fail_below != 0:
+    if not 0 <= options.fail_below < 1:
         raise ValueError(f"--fail-below must be from 0 to 1, got {options.fail_below}")
     model = as_read(loaded(options.model, options), from_flags(Reading, options), False)
     task, vocabulary = probabilistic(model, "drift"), model.vocabulary

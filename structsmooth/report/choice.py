@@ -47,7 +47,7 @@ def most_wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[A
 class Mistake(NamedTuple):
     """A wrong part of the best output of an example: number of the example, what the part is, and its probability."""
 
-    index: int
+    example: int
     part: str
     probability: float
 

@@ -114,12 +114,12 @@ def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], 
 def mistakes(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
     """The most confident mistakes with links to their examples, and what the task says of its errors."""
     found = most_confident(model, examples, outputs, count)
-    indices = sorted({one.index for one in found})
-    parts = {index: ", ".join(one.part for one in found if one.index == index) for index in indices}
+    indices = sorted({one.example for one in found})
+    parts = {index: ", ".join(one.part for one in found if one.example == index) for index in indices}
     shown = _examples(model, examples, indices, [f"wrong: {names}" for names in parts.values()], "mistake")
     rows = [
-        (f"{one.probability:.3f}", one.part, element("a", f"Example {one.index + 1}", href=f"#mistake-{one.index + 1}"))
-        for one in found
+        (f"{probability:.3f}", part, element("a", f"Example {i + 1}", href=f"#mistake-{i + 1}"))
+        for i, part, probability in found
     ]
     listed = Table("The most confident mistakes", ("probability", "what was found", "where"), rows)
     of_task = model.task.show_errors(examples, outputs) if isinstance(model.task, ProbabilisticTask) else []

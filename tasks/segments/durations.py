@@ -22,7 +22,7 @@ def check_durations(shortest: Given, longest: Given) -> None:
         ValueError: a text of another form, or a longest segment that is shorter than a shortest one.
     """
     both = {*_by_label(shortest, "min_duration")} | {*_by_label(longest, "max_duration")}
-    asked_positions(shortest, longest, sorted(both - {None}) or [""], 1)  # type: ignore[type-var]
+    asked_positions(shortest, longest, sorted(label for label in both if label is not None) or [""], 1)
 
 
 def asked_positions(

@@ -150,8 +150,10 @@ class TaggingDistribution(ProbabilisticTask):
 
     def groups(self, examples: Sequence[Sentence]) -> Sequence[int]:
         """The texts of sentences, where answers are texts with spans; else each sentence is its own."""
-        is_spans = isinstance(examples, TextCorpus) and examples.kind != "text"
-        return examples.documents.tolist() if is_spans else range(len(examples))
+        if not isinstance(examples, TextCorpus) or examples.kind == "text" or examples.documents is None:
+            return range(len(examples))
+        documents: list[int] = examples.documents.tolist()
+        return documents
 
     @property
     def finds_spans(self) -> bool:

@@ -115,6 +115,8 @@ def test_what_cannot_be_suggested(model, tmp_path, monkeypatch, capsys):
     Path("pool.txt").write_text("Ada\n")
     assert main(["suggest", model[1], "pool.txt", "--count", "0", "--out", "next"]) == 2
     assert "--count must be at least 1, got 0" in capsys.readouterr().err
+    assert main(["suggest", model[1], "pool.txt", "--out", "pool.txt"]) == 2
+    assert "pool.txt is the pool: give another file to write" in capsys.readouterr().err
     ocr, words = small_tasks.OCR.task(tmp_path), small_tasks.OCR.write(tmp_path, True)
     fitted = ocr.fit(ocr.read(words))
     about = {"task": "ocr", "settings": {}, "n": 1, "lam": 1.0, "message": "", "metrics": {}}

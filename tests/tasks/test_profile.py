@@ -55,6 +55,7 @@ def test_models_keep_profiles_of_held_out_data(folders):
     assert len(measures[PROBABILITY]) > len(examples) / 2
     assert model.vocabulary.unknown(["Ada", "Zzyzx"]) == 0.5
     assert load(folder / "plain").profile is None  # it may have another temperature
+    assert Vocabulary.of(model.task, list(examples)).digests.tolist() == model.vocabulary.digests.tolist()
     assert Vocabulary.of(model.task, []).unknown(["Ada"]) == 1
 
 
