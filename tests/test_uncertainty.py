@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 from enumeration import random_chains
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structsmooth import LinearChain, LinearScore, Matching
@@ -13,6 +13,7 @@ from structsmooth.estimators import StructuredEstimator
 from structsmooth.uncertainty import joined, spread, uncertainty
 
 
+@settings(max_examples=15)
 @given(seed=st.integers(0, 999), lengths=st.lists(st.integers(1, 3), min_size=1, max_size=2))
 def test_pieces_are_together_what_their_outputs_are_together(seed, lengths):
     chains = [LinearChain(*random_chains(1, n, 2, seed=seed + i, lengths=[n])) for i, n in enumerate(lengths)]
