@@ -7,9 +7,9 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class MatchCounts:
-    """Numbers of predicted items, of items in the gold standard, and of items in both (``correct``)."""
+    """Numbers of predicted items, of items in the gold standard, and of items in both (``correct``), perhaps halves."""
 
-    correct: int = 0
+    correct: float = 0
     predicted: int = 0
     gold: int = 0
 

@@ -43,6 +43,7 @@ def write_json_lines(
     stream: TextIO,
     masks: Path | None = None,
     weights: Tensor | None = None,
+    marginals: Sequence[Mapping[str, Sequence[float]]] | None = None,
 ) -> None:
     """Write a line for each example: what it is, and ``outputs``, the best first, each with its ``score``.
 
@@ -53,6 +54,7 @@ def write_json_lines(
         stream: receives the lines.
         masks: folder for the masks of the outputs, as PNG files that the lines name; without masks if not given.
         weights: of the model, with which outputs get probabilities, if the task has any.
+        marginals: of each example, the probability of each label at each position, to write under this name.
 
     Raises:
         ValueError: a folder for masks, but a task without masks.
@@ -64,6 +66,8 @@ def write_json_lines(
         added = task.probabilities_to_json(weights, examples, predictions)
     for number, (example, ranked, more) in enumerate(zip(examples, predictions, added, strict=True)):
         line = task.input_to_json(example)
+        if marginals is not None:
+            line = line | {"marginals": marginals[number]}
         rows = zip(ranked, more, strict=True)
         outputs = [{"score": score} | task.output_to_json(output) | values for (score, output), values in rows]
         for rank, (values, (_, output)) in enumerate(zip(outputs, ranked, strict=True), 1):

@@ -1,19 +1,22 @@
 """Fitted tasks whose outputs have exact probabilities, and so have the parts that a person would check."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from structsmooth.calibration import UNCALIBRATED, Reliability, fitted_temperature
-from structsmooth.markup import Markup
+from structsmooth.markup import Block, Markup
 from structsmooth.messages import counted, note, warn
 from structsmooth.settings import Positive
 from structsmooth.structures import Structure
 from structsmooth.tasks.base import FittedTask
 from structsmooth.tasks.json_lines import Predictions
+from structsmooth.text.overlaps import OverlapScores
+from structsmooth.uncertainty import DEFAULT, Rule, joined, uncertainty
 
 P = TypeVar("P", bound="ProbabilisticTask")
 Parts = Sequence[Sequence[Sequence[float]]]
@@ -39,16 +42,83 @@ class ProbabilisticTask(FittedTask):
         """Structures of labelled examples under scores that no temperature divides, in batches, and their labels."""
 
     @abstractmethod
+    def distributions(self, weights: Tensor, examples: Sequence[Any]) -> Iterable[tuple[Sequence[int], Structure]]:
+        """The distributions of outputs of examples, in batches: numbers of the examples, and structures.
+
+        The temperature has divided their scores. An example may have several structures, whose outputs are independent,
+        and none if it has a single output.
+        """
+
+    def size(self, example: Any) -> int:
+        """How many words or samples an example has; here its length."""
+        return len(example)
+
+    def words(self, example: Any) -> Sequence[str]:
+        """The words of an example: its attribute of this name, if it has one."""
+        words: Sequence[str] = getattr(example, "words", ())
+        return words
+
+    def groups(self, examples: Sequence[Any]) -> Sequence[int]:
+        """The number of what a person annotates at once that each example is of, in order: here its own."""
+        return range(len(examples))
+
+    def uncertainty(
+        self, weights: Tensor, examples: Sequence[Any], by: Rule = DEFAULT, groups: Sequence[int] | None = None
+    ) -> Tensor:
+        """How unsure the model is about each example, the larger the less sure: float64 [n].
+
+        Args:
+            weights: of the model.
+            examples: with or without labels.
+            by: the rule; see :func:`structsmooth.uncertainty.uncertainty`.
+            groups: the number of the group of each example, if that of groups is wanted: from 0, without a gap.
+        """
+        groups = range(len(examples)) if groups is None else groups
+        lengths = torch.zeros(max(groups, default=-1) + 1, dtype=torch.float64)
+        sizes = torch.tensor([self.size(example) for example in examples], dtype=torch.float64)
+        lengths.index_add_(0, torch.tensor(groups, dtype=torch.int64), sizes)
+        pieces = (
+            ([groups[i] for i in numbers], uncertainty(structure, by))
+            for numbers, structure in self.distributions(weights, examples)
+        )
+        return joined(pieces, lengths, by)
+
+    @abstractmethod
     def part_probabilities(self, weights: Tensor, examples: Sequence[Any], outputs: Sequence[Sequence[Any]]) -> Parts:
         """The probabilities of the parts of some outputs of each example."""
+
+    def marginals(self, weights: Tensor, examples: Sequence[Any]) -> Sequence[Mapping[str, Sequence[float]]]:
+        """For each label of examples that are sequences, its probability at each position.
+
+        Raises:
+            ValueError: examples that are no sequences, as here.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no labels by position: --json has the probabilities of parts")
 
     @abstractmethod
     def right_parts(self, example: Any, output: Any) -> Sequence[bool | None]:
         """Which of these parts the label of an example has; ``None`` where that is unknown."""
 
+    def part_names(self, example: Any, output: Any) -> Sequence[str]:
+        """What a person calls these parts; here the words of the example, if each has one, or numbers."""
+        count, words = len(self.right_parts(example, output)), self.words(example)
+        return words if len(words) == count else [f"part {number}" for number in range(1, count + 1)]
+
     def parts_to_json(self, output: Any, probabilities: Sequence[float]) -> dict[str, Any]:
         """The probabilities of the parts of an output as plain JSON."""
         return {"probabilities": list(probabilities)}
+
+    def measure_overlaps(self, examples: Sequence[Any], outputs: Sequence[Any]) -> OverlapScores:
+        """How far entities are found that are not found exactly.
+
+        Raises:
+            ValueError: a task without entities, as here.
+        """
+        raise ValueError(f"{type(self.task).__name__} has no entities, of which a part could be found")
+
+    def show_errors(self, examples: Sequence[Any], outputs: Sequence[Any]) -> list[Block]:
+        """Tables and figures about wrong outputs of labelled examples for a report, such as what is taken for what."""
+        return []
 
     def show_example(
         self, example: Any, ranked: Sequence[tuple[float, Any]], probabilities: Sequence[float] | None = None

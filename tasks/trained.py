@@ -12,13 +12,15 @@ from structsmooth import __version__
 from structsmooth.checkpoint import load_description, load_model, save_model
 from structsmooth.experiments import Experiment
 from structsmooth.files import decoding
-from structsmooth.plain import from_plain
+from structsmooth.plain import from_plain, plain
 from structsmooth.settings import Interval, PositiveInt
 from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split
 from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.profile import Profile, Vocabulary
+from structsmooth.uncertainty import DEFAULT, Rule
 
 _NOT_SHOWN = {"structsmooth", "trained"}
 _NAMED = 8  # labels that a warning names
@@ -39,6 +41,8 @@ class _Description:
     status: str = ""
     checksum: str | None = None
     estimator: dict[str, Any] = field(default_factory=dict)
+    profile: Profile | None = None
+    vocabulary: Vocabulary | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,18 @@ class TrainedModel:
         """The data that were measured after each pass of training: dev, test, or held-out if it is not known."""
         return next((split for split in ("dev", "test") if split in self.description["metrics"]), "held-out")
 
+    @property
+    def profile(self) -> Profile | None:
+        """How unsure the model was about data that did not train it, if it keeps that."""
+        profile: Profile | None = from_plain(Profile | None, self.description.get("profile"), "profile")
+        return profile
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The words of its training data, if it keeps them."""
+        words: Vocabulary | None = from_plain(Vocabulary | None, self.description.get("vocabulary"), "vocabulary")
+        return words
+
     def predict(self, examples: str | Path | Sequence[Any]) -> list[Any]:
         """The best output of each example."""
         return [ranked[0][1] for ranked in self.alternatives(examples, 1)]
@@ -84,6 +100,33 @@ class TrainedModel:
             warnings.warn(warning, stacklevel=2)
         return self.task.measure(labelled, self.predict(labelled))[0]
 
+    def uncertainty(
+        self, examples: str | Path | Sequence[Any], by: Rule = DEFAULT, groups: Sequence[int] | None = None
+    ) -> Tensor:
+        """How unsure the model is about each example, the larger the less sure: float64 [n].
+
+        Args:
+            examples: with or without labels.
+            by: the rule; see :func:`structsmooth.uncertainty.uncertainty`.
+            groups: the number of the group of each example, if that of groups is wanted, such as texts.
+
+        Raises:
+            ValueError: a task without probabilities, or an unknown rule.
+        """
+        if not isinstance(self.task, ProbabilisticTask):
+            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, which tell how unsure it is")
+        if by != "margin":  # whose order no temperature changes
+            self.task.warn_if_uncalibrated()
+        return self.task.uncertainty(self.weights, self._examples(examples, "predict"), by, groups)
+
+    def entropy(self, examples: str | Path | Sequence[Any]) -> Tensor:
+        """The exact entropy of the distribution of outputs of each example, in nats: float64 [n].
+
+        Raises:
+            ValueError: a task without probabilities.
+        """
+        return self.uncertainty(examples, "entropy")
+
     def calibrated(self, examples: str | Path | Sequence[Any]) -> "TrainedModel":
         """The model with a temperature of its probabilities, fitted to labelled examples that did not train it.
 
@@ -92,7 +135,26 @@ class TrainedModel:
         """
         if not isinstance(self.task, ProbabilisticTask):
             raise ValueError(f"{type(self.task.task).__name__} has no probabilities to calibrate")
-        return replace(self, task=self.task.calibrated(self.weights, self._examples(examples, "test")))
+        described = {name: value for name, value in self.description.items() if name != "profile"}  # it was another one
+        task = self.task.calibrated(self.weights, self._examples(examples, "test"))
+        return replace(self, task=task, description=described)
+
+    def profiled(self, examples: Sequence[Any], vocabulary: Vocabulary | None, source: str) -> "TrainedModel":
+        """The model that remembers how unsure it is about held-out examples, and the words of its training data.
+
+        Args:
+            examples: that did not train it: it is surer about those that did.
+            vocabulary: of its training data, if that is known.
+            source: what the examples are.
+
+        Raises:
+            ValueError: a task without probabilities.
+        """
+        if not isinstance(self.task, ProbabilisticTask):
+            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, of which a profile is made")
+        profile = Profile.of(self.task, self.weights, examples, vocabulary, source)
+        kept = {"profile": profile} | ({} if vocabulary is None else {"vocabulary": vocabulary})
+        return replace(self, description=self.description | plain(kept))
 
     def save(self, path: str | Path) -> None:
         """Write ``model.safetensors`` and ``model.json`` into a folder, which is made if need be."""

@@ -35,7 +35,7 @@ LAYERS = [
     },
     {"structsmooth.structures"},
     {"structsmooth.factors", "structsmooth.programs"},
-    {"structsmooth.calibration", "structsmooth.costs", "structsmooth.metrics", "structsmooth.smoothing"},
+    {"structsmooth." + name for name in ("calibration", "costs", "metrics", "smoothing", "uncertainty")},
     {"structsmooth.perturbation"},
     {"structsmooth.export", "structsmooth.losses", "structsmooth.scores", "structsmooth.targets"},
     {"structsmooth.decisions", "structsmooth.risk"},

@@ -16,6 +16,8 @@ from structsmooth.shares import checksum_of_all
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split
+from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.profile import Vocabulary
 from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
 
@@ -127,6 +129,7 @@ class HeldOut:
 class TrainingData:
     """What a command trains and measures on: files by split, fitted task, problem, held-out data, and forms by split.
 
+    The vocabulary of training examples is known if there are held-out ones and one process has them all.
     Processes share the passes of the problem. They have all examples, or in a ``partition`` their own alone.
     """
 
@@ -135,6 +138,7 @@ class TrainingData:
     problem: Problem
     held_out: dict[str, HeldOut]
     forms: dict[str, str]
+    vocabulary: Vocabulary | None = None
 
     @classmethod
     def read(cls, options: Namespace, partition: bool = False, device: str = "cpu") -> "TrainingData":
@@ -151,9 +155,11 @@ class TrainingData:
         forms |= {split: form_of(data.examples) for split, data in held_out.items()}
         with stage(f"encoding {counted(len(examples), 'example')}"):
             problem = (partitioned if partition else sharded)(fitted.problem(examples).to(device))
-        return cls(
-            files, fitted, problem, held_out, {f"{split} read as": form for split, form in forms.items() if form}
-        )
+        kept = {f"{split} read as": form for split, form in forms.items() if form}
+        vocabulary, is_whole = None, not (partition and processes.count() > 1)
+        if held_out and is_whole and isinstance(fitted, ProbabilisticTask):
+            vocabulary = Vocabulary.of(fitted, examples)
+        return cls(files, fitted, problem, held_out, kept, vocabulary)
 
     @property
     def headline(self) -> str:

@@ -62,6 +62,16 @@ COMMANDS = {
     "evaluate": Command(
         "trained", "Measure a trained model on a labelled file.", "structsmooth evaluate runs/mine test.txt"
     ),
+    "suggest": Command(
+        "unlabelled",
+        "Write what to annotate next: the examples that a model is least sure of, with its predictions.",
+        "structsmooth suggest runs/mine pool.jsonl --count 50 --out next.jsonl",
+    ),
+    "drift": Command(
+        "unlabelled",
+        "Say whether new data differ from known data in what a model makes of them.",
+        "structsmooth drift runs/mine new.jsonl --fail-below 0.001",
+    ),
     "check": Command(
         "annotated",
         "Check annotated files before training: what each is read as, its labels, and what may spoil scores.",

@@ -86,7 +86,11 @@ def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[
             saved = _save(model, result.history, out)
         if options.calibrate:
             with stage("fitting the temperature of probabilities to the development data"):
-                model.calibrated(data.held_out["dev"].examples).save(out)
+                model = model.calibrated(data.held_out["dev"].examples)
+        if data.watched and isinstance(data.task, ProbabilisticTask):
+            with stage(f"measuring how unsure the model is about the {data.watched} data"):
+                examples, source = data.held_out[data.watched].examples, data.files[data.watched]
+                model.profiled(examples, data.vocabulary, source).save(out)
         console().print(f"\nsaved in {options.out}: {', '.join(saved)}", highlight=False)
     return {Status.INTERRUPTED: _INTERRUPTED, Status.DIVERGED: 1}.get(result.status, 0)
 

@@ -19,6 +19,7 @@ from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
+from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
@@ -38,9 +39,11 @@ def predict(options: Namespace) -> int:
         raise ValueError(f"--top must be at least 1, got {options.top}")
     if options.masks and not options.json:
         raise ValueError("--masks needs --json, whose lines name the files")
+    if options.marginals and not options.json:
+        raise ValueError("--marginals needs --json, whose lines have them")
     folders, file = _folders_and_file([options.model, *options.files])
     models = [
-        _as_read(_load(folder, options), Reading() if number else from_flags(Reading, options), False)
+        as_read(loaded(folder, options), Reading() if number else from_flags(Reading, options), False)
         for number, folder in enumerate(folders)
     ]
     for flag, method in _METHODS.items():
@@ -50,14 +53,23 @@ def predict(options: Namespace) -> int:
     if not (Path(file).is_dir() and any(Path(file).glob("*.ann"))):
         _predict(options, models, file, options.output)
         return 0
-    output = Path(options.output or file)
-    if output.resolve() == Path(file).resolve():
-        raise ValueError(f"{file}: a folder of brat needs --output, another folder for texts and their annotations")
-    output.mkdir(parents=True, exist_ok=True)
+    output = brat_folder(options.output or file, file)
     for text in brat_texts(file):
         _predict(options, models, str(text), str(output / text.with_suffix(".ann").name))
         shutil.copyfile(text, output / text.name)
     return 0
+
+
+def brat_folder(output: str, given: str) -> Path:
+    """The folder, which is made, for answers about texts of a folder of brat.
+
+    Raises:
+        ValueError: it is that of the texts.
+    """
+    if Path(output).resolve() == Path(given).resolve():
+        raise ValueError(f"{given}: a folder of brat needs --output, another folder for texts and their annotations")
+    Path(output).mkdir(parents=True, exist_ok=True)
+    return Path(output)
 
 
 def _folders_and_file(places: Sequence[str]) -> tuple[Sequence[str], str]:
@@ -89,7 +101,7 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
             source.name = name = f"what model {number + 1} writes"
     if options.pictures:
         model.task.draw(examples, predictions, Path(options.pictures))
-    with _answers(output) as stream:
+    with answers(output) as stream:
         _write(options, model, examples, predictions, stream)
 
 
@@ -108,13 +120,13 @@ def _answer(options: Namespace, model: TrainedModel, output: str | None) -> None
             if options.gazetteer:
                 examples = model.task.restricted(examples, options.gazetteer)
             predictions = _predicted(model, examples, 1, name)
-            stream = stream or opened.enter_context(_answers(output))  # a file stays as it was if nothing can be read
+            stream = stream or opened.enter_context(answers(output))  # a file stays as it was if nothing can be read
             _write(options, model, examples, predictions, stream)
             stream.flush()
 
 
 @contextmanager
-def _answers(output: str | None) -> Iterator[TextIO]:
+def answers(output: str | None) -> Iterator[TextIO]:
     """The file, or standard output, that answers are written to."""
     if output is None:
         yield sys.stdout
@@ -133,7 +145,7 @@ def _predicted(model: TrainedModel, examples: Sequence[Any], k: int, name: str) 
 
 def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    add_model(parser)
     help_files = "further models, each for what the one before it writes, and last the data (default: standard input)"
     parser.add_argument("files", metavar="FILE", nargs="*", help=help_files)
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
@@ -143,13 +155,15 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
+    help_marginals = "with --json: also the probability of each label at each position, of taggers and segments"
+    parser.add_argument("--marginals", action="store_true", help=help_marginals)
     help_gazetteer = "phrases that are entities wherever they occur: in each line a phrase, a tab and a type"
     parser.add_argument("--gazetteer", metavar="FILE", help=help_gazetteer)
     parser.add_argument("--masks", metavar="DIR", help="with --json: also save masks of images as PNG files")
     parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
 
 
-def _as_read(model: TrainedModel, reading: Reading, columns_of_training: bool = True) -> TrainedModel:
+def as_read(model: TrainedModel, reading: Reading, columns_of_training: bool = True) -> TrainedModel:
     """A model whose task reads files as a command says, or as in training."""
     task, given = model.task.task, vars(reading)
     if missing := [name for name, value in given.items() if value is not None and name not in vars(task)]:
@@ -164,24 +178,30 @@ def _write(
 ) -> None:
     if options.json:
         masks = Path(options.masks) if options.masks else None
-        write_json_lines(model.task, examples, predictions, stream, masks, model.weights)
+        marginals = None
+        if options.marginals:
+            marginals = probabilistic(model, "--marginals").marginals(model.weights, examples)
+        write_json_lines(model.task, examples, predictions, stream, masks, model.weights, marginals)
     else:
         model.task.write_answers(model.weights, examples, predictions, stream)
 
 
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
-    model = _as_read(_load(options.model, options), from_flags(Reading, options))
+    model = as_read(loaded(options.model, options), from_flags(Reading, options))
     held_out = HeldOut.read(model.task, options.file, "test")
     with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
-        _, table = held_out.measure(model.task, model.weights)
-    print(table)
+        outputs = model.predict(held_out.examples)
+    tables = [model.task.measure(held_out.examples, outputs)[1]]
+    if options.measure:
+        tables += ["", str(probabilistic(model, "--measure").measure_overlaps(held_out.examples, outputs))]
+    print("\n".join(tables))
     return 0
 
 
 def export(options: Namespace) -> int:
     """Write a trained model for programs that lack this library."""
-    model, output = _load(options.model, options), Path(options.output)
+    model, output = loaded(options.model, options), Path(options.output)
     if options.format == "numpy":
         model.task.write_standalone(model.weights, output)
     else:
@@ -191,7 +211,7 @@ def export(options: Namespace) -> int:
 
 def add_export(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    add_model(parser)
     help_format = (
         "onnx and pt2: for segments, a file with all that predict does, from samples; numpy: for taggers, a "
         "folder with the weights and a program in Python and numpy; onnx: for taggers with an encoder, a folder with "
@@ -217,7 +237,7 @@ def info(options: Namespace) -> int:
 
 def certify(options: Namespace) -> int:
     """Print a bound on how far a trained model is from the optimum, by passes over its training data."""
-    model = _load(options.model, options)
+    model = loaded(options.model, options)
     description, settings = model.description, model.description["settings"]
     if "train checksum" not in settings:
         raise ValueError(f"{options.model} was trained in Python: certify it there, by structsmooth.certify")
@@ -235,7 +255,7 @@ def certify(options: Namespace) -> int:
 
 def add_certify(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    add_model(parser)
     parser.add_argument("--accuracy", type=float, default=0.1, help="relative accuracy of the distance (default: 0.1)")
     parser.add_argument("--passes", type=int, default=100, help="limit on passes over the data (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same certificate (default: 0)")
@@ -247,7 +267,9 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    model, folder = _load(options.model, options), Path(options.model)
+    if options.errors and not options.file:
+        raise ValueError("--errors needs a file with labels: structsmooth show DIR FILE --errors")
+    model, folder = loaded(options.model, options), Path(options.model)
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -257,24 +279,31 @@ def show(options: Namespace) -> int:
     source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        write_report(model, page, history=history, examples=examples, count=options.examples, source=source)
+        how = {"count": options.examples, "source": source, "errors": options.errors}
+        write_report(model, page, history=history, examples=examples, **how)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
 
 
 def add_show(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    add_model(parser)
     parser.add_argument("file", metavar="FILE", nargs="?", help="labelled data to measure and show examples of")
     help_examples = "examples to show of the most wrong and of the most uncertain ones (default: 5)"
     parser.add_argument("--examples", type=int, default=5, metavar="N", help=help_examples)
+    help_errors = "also the most confident mistakes, what is found in part, and what is taken for what; needs FILE"
+    parser.add_argument("--errors", action="store_true", help=help_errors)
     parser.add_argument("--output", metavar="PAGE", help="the page (default: DIR/report.html)")
 
 
 def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     """Arguments of the command."""
-    _add_model(parser)
+    add_model(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the layout of the training data")
+    help_measure = (
+        "also measure entities that are found in part (strict, exact, partial, type), and which types are confused"
+    )
+    parser.add_argument("--measure", choices=["partial"], help=help_measure)
     add_flags(parser, "files of text, by default as their first lines are", Reading)
 
 
@@ -283,12 +312,25 @@ def add_info(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
 
 
-def _add_model(parser: ArgumentParser) -> None:
+def add_model(parser: ArgumentParser) -> None:
+    """The model of a command, and its task if it is none of the package."""
     parser.add_argument("model", metavar="DIR", help=_HELP_MODEL)
     help_task = "the model's task if it is your own, as package.module:ClassName; its code is executed"
     parser.add_argument("--task", metavar="TASK", help=help_task)
 
 
-def _load(folder: str, options: Namespace) -> TrainedModel:
+def loaded(folder: str, options: Namespace) -> TrainedModel:
     """The model in a folder; only a task that the arguments name is imported beside those of the package."""
     return load(folder, None if options.task is None else load_task(options.task))
+
+
+def probabilistic(model: TrainedModel, command: str) -> ProbabilisticTask:
+    """The task of a model whose outputs have probabilities.
+
+    Raises:
+        ValueError: they have none.
+    """
+    if not isinstance(model.task, ProbabilisticTask):
+        remedy = "tasks with probabilities are ner, chunking, parsing and segments"
+        raise ValueError(f"{command}: {type(model.task.task).__name__} has no probabilities; {remedy}")
+    return model.task

@@ -26,6 +26,7 @@ from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers import Certificate
 from structsmooth.structures import Structure
 from structsmooth.structures.base import PartCosts, lengths_of
+from structsmooth.uncertainty import Rule, uncertainty
 
 T = TypeVar("T")
 
@@ -123,6 +124,29 @@ class StructuredEstimator(SolvedEstimator):
             raise ValueError(f"input {ranked.index([])} has no output: all of its scores are -inf")
         found = Outputs(best[0][1] for best in ranked)
         return np.stack(found) if len({output.shape for output in found}) == 1 else found
+
+    def uncertainty(self, X: Sequence[Any], by: Rule = "margin") -> NDArray[np.float64]:
+        """How unsure the model is about each input, the larger the less sure: [n].
+
+        Args:
+            X: inputs.
+            by: ``"margin"`` for the score of the second-best output minus that of the best one; ``"entropy"`` for the
+                entropy of the distribution in which scores are log-probabilities, up to a constant, in nats; and
+                ``"length-normalized"`` for the same, divided by the length of the output.
+
+        Raises:
+            ValueError: an unknown rule.
+            NotImplementedError: an entropy of a structure without an exp oracle.
+        """
+        check_is_fitted(self, "weights_")
+        found, inputs = [np.zeros(0)], [x for x, _ in self._pairs(X)]
+        for number, batch in enumerate(self._batches(inputs)):
+            structure = self._structure(self._collate.inputs(batch, check=number == 0))
+            values = uncertainty(structure, by)
+            if by == "length-normalized":
+                values = values / lengths_of(structure, structure.max()[1]).clamp_min(1)
+            found.append(values.numpy(force=True))
+        return np.concatenate(found)
 
     def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best outputs of each input with their scores, best first; fewer where there are no more."""

@@ -2,9 +2,10 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -18,6 +19,7 @@ from structsmooth.estimators.tokens import length
 from structsmooth.sequences import Sequences
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.tagger import Loss, Tag, Tagger
+from structsmooth.uncertainty import DEFAULT, Rule, joined, uncertainty
 
 T = TypeVar("T")
 C = TypeVar("C", bound="TaggerProbabilities")
@@ -72,6 +74,32 @@ class TaggerProbabilities(TaggerWeights):
             return [found for (found,) in self._tagger.spans(sequences, weights, best)]
 
         return self._over(X, spans, list, self._checked_temperature())
+
+    def uncertainty(self, X: Sequence[Any], by: Rule = DEFAULT) -> NDArray[np.float64]:
+        """How unsure the tagger is about each sentence, the larger the less sure: [n].
+
+        Args:
+            X: sentences.
+            by: ``"length-normalized"`` for the exact entropy of all taggings in nats, divided by the number of tokens;
+                ``"entropy"`` for all of it; ``"margin"`` for the difference of the log-probabilities of the second-best
+                tagging and the best one, -inf where there is only one.
+
+        Raises:
+            ValueError: an unknown rule.
+
+        Example:
+            Which sentences to annotate next::
+
+                order = tagger.uncertainty(pool).argsort()[::-1]
+        """
+
+        def values(sequences: Sequences, weights: Tensor) -> list[float]:
+            found = [uncertainty(chain, by) for chain in self._tagger.chains(sequences, weights)]
+            numbers, lengths = range(len(sequences.lengths)), sequences.lengths
+            return cast(list[float], joined([(numbers, torch.cat(found))], lengths, by).tolist())
+
+        sure = -np.inf if by == "margin" else 0.0
+        return np.array(self._over(X, values, lambda: sure, self._checked_temperature()))
 
     def log_prob(self, X: Sequence[Any], y: Sequence[Sequence[Tag]]) -> NDArray[np.float64]:
         """The logarithm of the probability of a whole tagging of each sentence, [n]; -inf if it is not well-formed.

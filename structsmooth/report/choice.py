@@ -3,9 +3,10 @@
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel
 
 # Examples of the same cost whose margins are computed, at most.
@@ -41,6 +42,38 @@ def most_wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[A
     tied = [i for i in wrong if costs[i] >= costs[wrong[:count][-1]]][: max(count, _MOST_TIES)] if count else []
     found = [Wrong(i, costs[i], _violation(model, examples[i])) for i in tied]
     return sorted(found, key=lambda one: (-one.cost, -(one.violation or 0.0)))[:count]
+
+
+class Mistake(NamedTuple):
+    """A wrong part of the best output of an example: number of the example, what the part is, and its probability."""
+
+    example: int
+    part: str
+    probability: float
+
+
+def most_confident(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> list[Mistake]:
+    """The wrong parts of outputs that are most probable under the model; none of tasks without probabilities.
+
+    Args:
+        model: with its weights.
+        examples: with labels.
+        outputs: the best one of each.
+        count: number of parts wanted.
+    """
+    task = model.task
+    if not isinstance(task, ProbabilisticTask):
+        return []
+    found = task.part_probabilities(model.weights, examples, [[output] for output in outputs])
+    mistakes = [
+        Mistake(index, name, probability)
+        for index, (example, output, (probabilities,)) in enumerate(zip(examples, outputs, found, strict=True))
+        for name, probability, right in zip(
+            task.part_names(example, output), probabilities, task.right_parts(example, output), strict=True
+        )
+        if right is False
+    ]
+    return heapq.nlargest(count, mistakes, key=lambda one: one.probability)
 
 
 def most_uncertain(predictions: Predictions, count: int) -> list[tuple[int, float]]:

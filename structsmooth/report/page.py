@@ -21,6 +21,7 @@ def write_report(
     examples: Sequence[Any] = (),
     count: int = 5,
     source: str = "",
+    errors: bool = False,
 ) -> None:
     """Write one HTML file about a trained model, which loads nothing from elsewhere.
 
@@ -35,6 +36,7 @@ def write_report(
         examples: labelled ones, as the task reads them.
         count: number of examples to show of each kind.
         source: where the examples are from.
+        errors: whether to add a section about errors, with the most confident mistakes first.
 
     Raises:
         ImportError: Bokeh is not installed.
@@ -52,6 +54,8 @@ def write_report(
     if examples:
         parts.append(sections.results(model, examples, outputs, metrics, source))
         parts.append(sections.certainty(model, examples, outputs))
+        if errors:
+            parts.append(sections.mistakes(model, examples, outputs, count))
         if count:
             parts.append(sections.wrong(model, examples, outputs, count))
             parts.append(sections.uncertain(model, examples, count))

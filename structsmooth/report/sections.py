@@ -8,7 +8,7 @@ from typing import Any
 from structsmooth.calibration import UNCALIBRATED
 from structsmooth.history import History
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, element
-from structsmooth.report.choice import most_uncertain, most_wrong
+from structsmooth.report.choice import most_confident, most_uncertain, most_wrong
 from structsmooth.report.figures import AXES, curves, heat_map, reliability
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.probabilities import ProbabilisticTask
@@ -111,6 +111,23 @@ def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], 
     return _section("wrong", "Most wrong", *([lead, *shown] if shown else [element("p", "No example is wrong.")]))
 
 
+def mistakes(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
+    """The most confident mistakes with links to their examples, and what the task says of its errors."""
+    found = most_confident(model, examples, outputs, count)
+    indices = sorted({one.example for one in found})
+    parts = {index: ", ".join(one.part for one in found if one.example == index) for index in indices}
+    shown = _examples(model, examples, indices, [f"wrong: {names}" for names in parts.values()], "mistake")
+    rows = [
+        (f"{probability:.3f}", part, element("a", f"Example {i + 1}", href=f"#mistake-{i + 1}"))
+        for i, part, probability in found
+    ]
+    listed = Table("The most confident mistakes", ("probability", "what was found", "where"), rows)
+    of_task = model.task.show_errors(examples, outputs) if isinstance(model.task, ProbabilisticTask) else []
+    blocks = [*of_task, *([listed] if rows else [])]
+    content = [*_drawn(blocks), *shown] or [element("p", "No mistake, or no probabilities of parts.")]
+    return _section("errors", "Errors", *content)
+
+
 def uncertain(model: TrainedModel, examples: Sequence[Any], count: int) -> Markup:
     """The examples whose best two outputs score nearly the same; nothing where the task has no alternatives."""
     searched = examples if len(examples) <= _SEARCHED else examples[:_SEARCHED]
@@ -173,16 +190,21 @@ def _certificate(model: TrainedModel, history: History) -> Markup:
 
 
 def _examples(
-    model: TrainedModel, examples: Sequence[Any], chosen: Sequence[int], titles: Sequence[str]
+    model: TrainedModel, examples: Sequence[Any], chosen: Sequence[int], titles: Sequence[str], name: str = ""
 ) -> list[Markup]:
-    """Some of the examples with their best outputs."""
+    """Some of the examples with their best outputs, to which links lead by a name and the number of the example."""
     picked = [examples[i] for i in chosen]
     try:
         predictions = model.alternatives(picked, _ALTERNATIVES) if picked else []
     except ValueError:  # a task without alternatives for these examples
         predictions = model.alternatives(picked, 1)
     return [
-        element("article", element("h3", f"Example {index + 1}"), element("p", title, class_="note"), drawing)
+        element(
+            "article",
+            element("h3", f"Example {index + 1}", id=f"{name}-{index + 1}" if name else None),
+            element("p", title, class_="note"),
+            drawing,
+        )
         for index, title, drawing in zip(chosen, titles, _drawings(model, picked, predictions), strict=True)
     ]
 

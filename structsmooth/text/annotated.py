@@ -1,23 +1,24 @@
 """Annotated texts in all forms that tools for annotation write: reading them, and writing them in another form."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, chain, repeat, zip_longest
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from structsmooth.checkpoint import write_atomic
 from structsmooth.text.brat import annotation_lines, brat_document, brat_texts, read_brat
 from structsmooth.text.conll import documents_of, read_corpus
 from structsmooth.text.documents import TRAINING, Document, Span
 from structsmooth.text.forms import AS_FOUND, Reading, Sample
+from structsmooth.text.label_studio import task_of
 from structsmooth.text.lines import begun, blocks, decoded_lines, read_text
 from structsmooth.text.texts import TextSentence
 from structsmooth.text.universal import sentence_lines, universal_row, write_column
 
-Form = Literal["jsonl", "conll", "conllu", "brat"]
+Form = Literal["jsonl", "doccano", "label-studio", "conll", "conllu", "brat"]
 """The forms in which documents can be written."""
 
 _ENTITIES = "misc:NER"
@@ -59,22 +60,32 @@ def _read_universal(path: str, column: str, reading: Reading) -> Iterator[Docume
             words, spaces = [], []
 
 
-def write_documents(documents: Sequence[Document], path: str, form: Form, misaligned: list[str]) -> None:
+def write_documents(
+    documents: Sequence[Document],
+    path: str,
+    form: Form,
+    misaligned: list[str],
+    probabilities: Sequence[Sequence[float]] | None = None,
+) -> None:
     """Write documents in a form, if they can be read in it again.
 
     Args:
         documents: that have words, each line a sentence, but for lines that a span goes over.
         path: a file; for brat, the text (``.txt``), beside which its ``.ann`` is written.
-        form: JSON lines with the offsets of characters; columns of words and tags; CoNLL-U with words and entities
-            alone; brat, a line for each document.
+        form: JSON lines with the offsets of characters, which prodigy reads; those of doccano; a list of tasks of Label
+            Studio; columns of words and tags; CoNLL-U with words and entities alone; brat, a line for each document.
         misaligned: takes what spans cover that begin or end inside of tokens, where columns split these.
+        probabilities: of the spans of each document, if a model has found them: JSON has these beside them, and Label
+            Studio predictions in place of annotations.
 
     Raises:
         ValueError: words, labels or texts that the form cannot have, such as a word that looks like a line between
             documents.
     """
-    if form == "jsonl":
-        text = "".join(f"{json.dumps(d.to_json(), ensure_ascii=False)}\n" for d in documents)
+    if form in _JSON:
+        values = list(map(_JSON[form], documents, probabilities or repeat(None)))
+        lines = [json.dumps(value, ensure_ascii=False) for value in values]
+        text = "[" + ",\n".join(lines) + "]\n" if form == "label-studio" else "".join(f"{line}\n" for line in lines)
     elif form == "brat":
         if Path(path).suffix != ".txt":
             raise ValueError(f"{path}: brat has texts in files named .txt, and annotations in .ann beside: name it so")
@@ -95,6 +106,25 @@ def write_documents(documents: Sequence[Document], path: str, form: Form, misali
             for sentence in sentences:
                 Document.of_tags(sentence.words, sentence.tags)  # or its entities cannot be read
     write_atomic(Path(path), text)
+
+
+def _for_prodigy(document: Document, probabilities: Sequence[float] | None) -> dict[str, Any]:
+    value = document.to_json()
+    for span, probability in zip(value["spans"], probabilities or (), strict=False):
+        span["probability"] = probability
+    return value
+
+
+def _for_doccano(document: Document, probabilities: Sequence[float] | None) -> dict[str, Any]:
+    value = {"text": document.text, "label": [list(span) for span in document.spans or ()]}
+    return value if probabilities is None else value | {"probabilities": list(probabilities)}
+
+
+_JSON: Mapping[str, Callable[[Document, Sequence[float] | None], dict[str, Any]]] = {
+    "jsonl": _for_prodigy,
+    "doccano": _for_doccano,
+    "label-studio": lambda document, probabilities: task_of(document.text, document.spans or (), probabilities),
+}
 
 
 def _as_columns(sentences: Sequence[TextSentence]) -> str:

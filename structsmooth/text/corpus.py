@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple, overload
 
@@ -136,6 +136,20 @@ class Corpus(Sequence[Sentence]):
         whole, numbers = self.whole
         cells = self.distinct, self.tokens[begin:end], offsets, documents
         return Corpus(*cells, self.form, self.separator, allowed, (whole, numbers[kept]))
+
+    def chosen(self, sentences: Sequence[int]) -> "Corpus":
+        """Some sentences, in any order, as a corpus of the same form; their source keeps their neighbours."""
+        documents, (whole, numbers) = None if self.documents is None else self.documents[list(sentences)], self.whole
+        allowed = None if self.allowed is None else [self.allowed[i] for i in sentences]
+        offsets = np.cumsum([0, *(self.offsets[i + 1] - self.offsets[i] for i in sentences)], dtype=np.int64)
+        tokens = self.tokens[self._places(sentences)]
+        source = whole, numbers[list(sentences)]
+        return replace(self, tokens=tokens, offsets=offsets, documents=documents, allowed=allowed, source=source)
+
+    def _places(self, sentences: Sequence[int]) -> NDArray[np.int64]:
+        """The numbers of the tokens of some sentences."""
+        ranges = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in sentences]
+        return np.concatenate([np.zeros(0, np.int64), *ranges])
 
     def parts(self, most: int) -> Iterator["Corpus"]:
         """Neighbouring sentences of at most so many tokens, if none has more; the corpus itself, if it has no more."""

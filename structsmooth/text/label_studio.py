@@ -1,7 +1,7 @@
 """Tasks of Label Studio: whose annotation counts, and to which text its regions point."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _REGIONS = ("labels", "hypertextlabels")
@@ -40,6 +40,29 @@ def text_of_task(
             f"annotator of one: --annotator with one of {names}"
         )
     return text, values[0] if values else None
+
+
+def task_of(
+    text: str, spans: Iterable[tuple[int, int, str]], probabilities: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """A task with an annotation; or with a prediction, if spans have probabilities.
+
+    Its regions are those of the template for named entities: labels with the name ``label`` of the text ``text``.
+    """
+    result: list[dict[str, Any]] = [
+        {
+            "from_name": "label",
+            "to_name": "text",
+            "type": _REGIONS[0],
+            "value": {"start": start, "end": end, "text": text[start:end], "labels": [label]},
+        }
+        for start, end, label in spans
+    ]
+    if probabilities is None:
+        return {"data": {"text": text}, "annotations": [{"result": result}]}
+    regions = [region | {"score": score} for region, score in zip(result, probabilities, strict=True)]
+    prediction = {"model_version": "structsmooth", "score": min(probabilities, default=1.0), "result": regions}
+    return {"data": {"text": text}, "predictions": [prediction]}
 
 
 def _widened(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,16 +56,18 @@ class EntityScores:
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        rows = [*self.by_type.items(), ("overall", self.overall), ("tokens", self.tokens)]
-        width = max(len(name) for name, _ in rows)
-        header = f"{'type':{width}}  precision  recall      F1    gold  predicted  correct"
-        footer = f"accuracy {self.accuracy:.2%}"
-        return "\n".join([header, *(_table_row(name.ljust(width), counts) for name, counts in rows), footer])
+        rows = {**self.by_type, "overall": self.overall, "tokens": self.tokens}
+        return f"{counts_table('type', rows)}\naccuracy {self.accuracy:.2%}"
 
 
-def _table_row(name: str, counts: MatchCounts) -> str:
-    fractions = f"{counts.precision:9.2%} {counts.recall:7.2%} {counts.f1:7.2%}"
-    return f"{name}  {fractions} {counts.gold:7} {counts.predicted:10} {counts.correct:8}"
+def counts_table(kind: str, rows: Mapping[str, MatchCounts]) -> str:
+    """A table for humans of counts by name, with their precision, recall and F1."""
+    width = max(map(len, [kind, *rows]))
+    lines = [f"{kind:{width}}  precision  recall      F1    gold  predicted  correct"]
+    for name, c in rows.items():
+        fractions = f"{c.precision:9.2%} {c.recall:7.2%} {c.f1:7.2%}"
+        lines.append(f"{name:{width}}  {fractions} {c.gold:7} {c.predicted:10} {c.correct:8g}")
+    return "\n".join(lines)
 
 
 def entity_scores(gold: _Tags, predicted: _Tags, *, scheme: TagScheme | None = None) -> EntityScores:

@@ -17,9 +17,13 @@ from structsmooth.files import check_size
 from structsmooth.text.brat import annotation_lines
 from structsmooth.text.corpus import Allowed, Corpus, Sentence, Token
 from structsmooth.text.documents import NOTHING, TRAINING, Document, Line, Segmentation, Span, longest_break
+from structsmooth.text.label_studio import task_of
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import Entity, entities, entity_tags
 from structsmooth.text.universal import sentence_lines
+
+ProbableSpan = tuple[Span, float]
+"""A span, and the probability that an output has it with both of its ends."""
 
 Kind = Literal["text", "json lines", "json list", "brat", "webanno"]
 """The forms of files of texts."""
@@ -188,6 +192,20 @@ class TextCorpus(Corpus):
         """The sentences that the texts have when they are cut as ``how`` says."""
         return self if how == self.how else self.of_texts(self.texts, self.kind, how, self.form)
 
+    def chosen(self, sentences: Sequence[int]) -> "TextCorpus":
+        """Some sentences with the texts that have them; sentences of a text stay neighbours."""
+        assert self.documents is not None
+        corpus, numbers = super().chosen(sentences), dict[int, int]()
+        documents = [numbers.setdefault(number, len(numbers)) for number in self.documents[list(sentences)].tolist()]
+        assert isinstance(corpus, TextCorpus)
+        return replace(
+            corpus,
+            documents=np.array(documents, dtype=np.int64),
+            texts=[self.texts[number] for number in numbers],
+            starts=self.starts[self._places(sentences)],
+            spans=[self.spans[i] for i in sentences],
+        )
+
     def _sentence(self, index: int) -> TextSentence:
         assert self.documents is not None
         document = self.texts[int(self.documents[index])]
@@ -202,21 +220,25 @@ class TextCorpus(Corpus):
             line for s in map(self._sentence, range(len(self))) for line in sentence_lines(s.words, s.line, s.starts)
         )
 
-    def write_spans(self, found: Sequence[Sequence[ProbableEntity]], stream: TextIO) -> None:
-        """Write what the file says with these entities of each sentence in place of its spans.
-
-        Values of JSON keep their other keys, even those of annotations, and spans come with their text and probability.
-        Of files of brat, what stands in the file of annotations is written.
-        """
+    def answered(self, found: Sequence[Sequence[ProbableEntity]]) -> "list[tuple[Document, list[ProbableSpan]]]":
+        """The texts, and in each these entities of its sentences, with their probabilities."""
         assert self.documents is not None
-        spans: list[list[tuple[Span, float]]] = [[] for _ in self.texts]
+        spans: list[list[ProbableSpan]] = [[] for _ in self.texts]
         for number, probable in enumerate(found):
             places = self._sentence(number).places
             spans[int(self.documents[number])] += [
                 (Span(places[start][0], places[end - 1][1], label), probability)
                 for start, end, label, probability in probable
             ]
-        answers = zip(self.texts, spans, strict=True)
+        return list(zip(self.texts, spans, strict=True))
+
+    def write_spans(self, found: Sequence[Sequence[ProbableEntity]], stream: TextIO) -> None:
+        """Write what the file says with these entities of each sentence in place of its spans.
+
+        Values of JSON keep their other keys, even those of annotations, and spans come with their text and probability.
+        Of files of brat, what stands in the file of annotations is written.
+        """
+        answers = self.answered(found)
         if self.kind == "brat":
             bare = ((text.text, [span for span, _ in listed], text.source) for text, listed in answers)
             stream.writelines(f"{line}\n" for line in annotation_lines(bare))
@@ -259,11 +281,15 @@ def _within(span: Span, pieces: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return bisect_right(pieces, span.start, key=itemgetter(1)), bisect_left(pieces, span.end, key=itemgetter(0))
 
 
-def _answer(text: Document, spans: Iterable[tuple[Span, float]]) -> dict[str, Any]:
+def _answer(text: Document, spans: Sequence[ProbableSpan]) -> dict[str, Any]:
     """What a value of JSON says, with other spans."""
     value = json.loads(text.source)
     listed = [
         {**span._asdict(), "text": text.text[span.start : span.end], "probability": probability}
         for span, probability in spans
     ]
-    return {**(value if isinstance(value, Mapping) else {}), "text": text.text, "spans": listed}
+    answer = {**(value if isinstance(value, Mapping) else {}), "text": text.text, "spans": listed}
+    if isinstance(answer.get("data"), Mapping):  # a task of Label Studio, which shows predictions alone
+        regions = [span for span, _ in spans], [probability for _, probability in spans]
+        answer["predictions"] = task_of(text.text, *regions)["predictions"]
+    return answer

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from typing import Literal, TextIO, get_args
 
 from structsmooth.text.corpus import Corpus, Token
@@ -100,6 +100,18 @@ class Treebank(Corpus):
     def universal_lines(self) -> Iterable[str]:
         """All lines of the file as they were."""
         return (line for block in self.content for line in block[:-1].decode().split("\n"))
+
+    def chosen(self, sentences: Sequence[int]) -> "Treebank":
+        """Some sentences with their lines, and the comments before them."""
+        corpus, found, comments = super().chosen(sentences), list[list[str]](), list[str]()
+        assert isinstance(corpus, Treebank)
+        for is_between, run in groupby(self.universal_lines(), lambda line: bool(Universal.separator.fullmatch(line))):
+            lines = list(run)
+            if is_between:
+                comments = [line for line in lines if line.startswith("#")]
+            elif any(line.split("\t", 1)[0].isdigit() for line in lines):
+                found.append([*comments, *lines, ""])
+        return replace(corpus, content=["".join(f"{line}\n" for line in found[i]).encode() for i in sentences])
 
 
 def sentence_lines(words: Sequence[str], text: str = "", starts: Sequence[int] = ()) -> Iterator[str]:

@@ -127,19 +127,25 @@ class FittedParsing(TreeAnswers):
 
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[Trees, Tensor]]:
         """The trees of sentences whose known tree is one of them, and its heads."""
-        known = [sentence for sentence in examples if self._is_output(known_tree(sentence).heads)]
+        task = self.task
+        known = [one for one in examples if known_tree(one).is_output(task.projective, self.single_root)]
         for numbers in self._alike(known):
             batch = [known[i] for i in numbers]
             heads = [torch.tensor(known_tree(sentence).heads) for sentence in batch]
             yield self._trees(weights, batch)[0], pad_sequence(heads, batch_first=True)
+
+    def distributions(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[list[int], Trees]]:
+        """The trees of sentences with words."""
+        for numbers in self._alike(examples):
+            yield numbers, self._trees(self.tempered(weights), [examples[i] for i in numbers])[0]
 
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[Tree]]
     ) -> Parts:
         """The probabilities of the arcs to all words, whatever their relations."""
         found: list[list[list[float]]] = [[[] for _ in ranked] for ranked in outputs]
-        for numbers in self._alike(examples):
-            arcs, root, *_ = self._trees(self.tempered(weights), [examples[i] for i in numbers])[0].marginals()
+        for numbers, trees in self.distributions(weights, examples):
+            arcs, root, *_ = trees.marginals()
             for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
                 found[i] = [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in outputs[i]]
         return found
@@ -251,11 +257,6 @@ class FittedParsing(TreeAnswers):
                 found.append([])
             found[-1].append(i)
         return found
-
-    def _is_output(self, heads: Sequence[int]) -> bool:
-        """Whether a tree that is known is one of those that are predicted."""
-        is_allowed = not self.task.projective or projectivized(heads) == tuple(heads)
-        return -1 not in heads and is_allowed and (heads.count(0) == 1 or not self.single_root)
 
     def _related(self, weights: Tensor, tokens: Tokens, heads: Tensor) -> tuple[list[int], list[str]]:
         """Heads of all words, and the best relations to them."""

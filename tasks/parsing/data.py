@@ -36,6 +36,11 @@ class Tree(NamedTuple):
         """Whether the root is the head of one word, or may be that of one whose head is unknown."""
         return (count := self.heads.count(0)) == 1 or (count == 0 and -1 in self.heads)
 
+    def is_output(self, projective: bool, single_root: bool) -> bool:
+        """Whether a parser may predict the tree: one without crossing arcs, or with one root, if it must be such."""
+        is_allowed = not projective or projectivized(self.heads) == self.heads
+        return -1 not in self.heads and is_allowed and (self.heads.count(0) == 1 or not single_root)
+
 
 @dataclass(frozen=True)
 class Sentence:

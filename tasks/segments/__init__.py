@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth import export
 from structsmooth.calibration import tempered
@@ -23,12 +22,13 @@ from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labell
 from structsmooth.tasks.probabilities import Parts as Probabilities
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.segments.data import read_series, write_segments
-from structsmooth.tasks.segments.decoding import Decoder, Limits, Space, in_positions, in_samples, window_of
+from structsmooth.tasks.segments.decoding import Decoder, in_positions, in_samples, window_of
+from structsmooth.tasks.segments.durations import Limits, Space, asked_positions, check_durations
 from structsmooth.tasks.segments.exported import INPUTS, OUTPUTS, SegmentsProgram
 from structsmooth.tasks.segments.grammar import Grammar, longest
 from structsmooth.tasks.segments.picture import draw_series, series_markup
 from structsmooth.tasks.segments.results import Measures, is_marked, segment_table, wrong_boundaries
-from structsmooth.tasks.segments.score import Parts, SegmentScore, batched
+from structsmooth.tasks.segments.score import Parts, SegmentScore, collate, collate_partial
 from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments, resampled
 
 Model = Literal["chain", "semi-markov"]
@@ -69,11 +69,11 @@ class FittedSegments(ProbabilisticTask):
             whole = [self._part(self.signal(series), (0, len(series.signal))) for series in marked]
             partial = list(zip(whole, map(self._known, marked), strict=True))
             of_linear = LinearModuleProblem.of_partial_labels
-            return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=_collate_partial)
+            return (of_linear if linear else ModuleProblem)(self.module(), partial, collate=collate_partial)
         data = list(self._labelled(found))
         if not data:
             raise ValueError("there are no marked stretches to train on")
-        return (LinearModuleProblem if linear else ModuleProblem)(self.module(), data, collate=_collate)
+        return (LinearModuleProblem if linear else ModuleProblem)(self.module(), data, collate=collate)
 
     def predict(self, weights: Tensor, examples: Sequence[Series], k: int = 1) -> Predictions:
         """The k best segmentations of each series with their scores, stretches without marks included."""
@@ -89,6 +89,18 @@ class FittedSegments(ProbabilisticTask):
                 if longest is None or max(np.diff([*np.flatnonzero(states.numpy() >= 0), len(states)])) <= longest:
                     yield module(part), states[None]
 
+    def distributions(self, weights: Tensor, examples: Sequence[Series]) -> Iterator[tuple[list[int], Structure]]:
+        """The sequences of states, or of segments, of series; of windows side by side where series are longer."""
+        module = self.module(weights)
+        for number, series in enumerate(examples):
+            decoder = self._decoder(module, series, lambda space: tempered(space, self.temperature))
+            for begin in range(0, decoder.length, decoder.window):
+                yield [number], decoder.space((begin, min(begin + decoder.window, decoder.length)), True)
+
+    def size(self, example: Series) -> int:
+        """How many samples a series has."""
+        return len(example.signal)
+
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Series], outputs: Sequence[Sequence[Sequence[Segment]]]
     ) -> Probabilities:
@@ -102,6 +114,12 @@ class FittedSegments(ProbabilisticTask):
             found.append([list(islice(probabilities, len(of_output))) for of_output in spans])
         return found
 
+    def marginals(self, weights: Tensor, examples: Sequence[Series]) -> list[dict[str, list[float]]]:
+        """For each label, the probability that each position, of ``step`` samples, is in a segment of it."""
+        module, labels = self.module(weights), self.grammar.labels
+        decoders = (self._decoder(module, one, lambda space: tempered(space, self.temperature)) for one in examples)
+        return [dict(zip(labels, decoder.label_marginals().T.tolist(), strict=True)) for decoder in decoders]
+
     def right_parts(self, example: Series, output: Sequence[Segment]) -> list[bool | None]:
         """Which segments are right to the nearest position; unknown where nothing is marked."""
         step, length = self.task.step, len(example.signal)
@@ -110,6 +128,10 @@ class FittedSegments(ProbabilisticTask):
             segment in gold if segment in gold or is_marked(example, (segment.start + segment.stop) // 2) else None
             for segment in output
         ]
+
+    def part_names(self, example: Series, output: Sequence[Segment]) -> list[str]:
+        """Labels with the samples that segments have."""
+        return [f"{label}, samples {start} to {stop - 1}" for start, stop, label in output]
 
     def exported(self, weights: Tensor) -> export.Exported:
         """All from samples to segments and their probabilities, as :class:`.SegmentsProgram` says.
@@ -298,7 +320,8 @@ class Segments(Task):
             that agree with what is marked (partial); with 1 layer, the solver convex-concave does so, too.
         any_order: whether segments may follow each other as they never do in the training data.
         min_duration: samples of the shortest segment that is found, unless an end of its series cuts it; those of the
-            shortest of its label in the training data if not given.
+            shortest of its label in the training data if not given. By label, as in helix=7,strand=3, it is one number
+            for each of some labels.
         max_duration: samples of the longest segment that is found, likewise; for semi-markov alone.
         window: positions that are decoded at once; longer series are decoded in windows that overlap by a quarter, and
             whose segments fit together. As many as take little memory if not given.
@@ -316,8 +339,8 @@ class Segments(Task):
     normalize: bool = True
     unmarked: Unmarked = "left-out"
     any_order: bool = False
-    min_duration: PositiveInt | None = None
-    max_duration: PositiveInt | None = None
+    min_duration: PositiveInt | str | None = None
+    max_duration: PositiveInt | str | None = None
     window: PositiveInt | None = None
     tolerance: float = 0.15
     rate: float = 1.0
@@ -343,10 +366,7 @@ class Segments(Task):
             raise ValueError(f"width must be odd, so that a position is in the middle, got {self.width}")
         if self.max_duration is not None and not self.has_durations:
             raise ValueError("chains have no longest segment: leave max_duration out, or take the model semi-markov")
-        if self.max_duration is not None and self.min_duration is not None and self.max_duration < self.min_duration:
-            raise ValueError(
-                f"max_duration must be at least min_duration, {self.min_duration}, got {self.max_duration}"
-            )
+        check_durations(self.min_duration, self.max_duration)
         if not 0 < self.rate < float("inf"):
             raise ValueError(f"rate must be positive, got {self.rate}")
 
@@ -368,21 +388,7 @@ class Segments(Task):
         """The segmenter, with labels, their order and their durations."""
         series = [resampled(example, self.step) for example in examples]
         grammar = Grammar.of(series, self.any_order)
-        least = None if self.min_duration is None else -(-self.min_duration // self.step)
-        most = None if self.max_duration is None else max(self.max_duration // self.step, 1)
-        limits = Limits.of(series, grammar.labels, least, most)
+        asked = asked_positions(self.min_duration, self.max_duration, grammar.labels, self.step)
+        limits = Limits.of(series, grammar.labels, *asked)
         scored = max(longest(series), *limits.longest)
         return FittedSegments(self, grammar, series[0].signal.shape[1], scored, limits)
-
-
-def _collate_partial(examples: list[tuple[Parts, PartialLabels]]) -> tuple[Parts, PartialLabels]:
-    """A batch of parts of signals, and their partial labels."""
-    parts, labels = zip(*examples, strict=True)
-    y, allowed = (pad_sequence(list(rows), True) for rows in zip(*labels, strict=True))
-    return batched(parts), PartialLabels(y, allowed)
-
-
-def _collate(examples: list[tuple[Parts, Tensor]]) -> tuple[Parts, Tensor]:
-    """A batch of parts of signals, and their states, 0 at padding."""
-    parts, states = zip(*examples, strict=True)
-    return batched(parts), pad_sequence(list(states), True)

@@ -1,77 +1,20 @@
-"""From scores of positions to segments: durations within limits, and long series in windows that overlap."""
+"""From scores of positions to segments, and long series in windows that overlap."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from structsmooth.settings import PositiveInt
 from structsmooth.structures import LinearChain, SemiMarkov
+from structsmooth.tasks.segments.durations import Space
 from structsmooth.tasks.segments.grammar import Grammar
 from structsmooth.tasks.segments.runs import Runs, Span
-from structsmooth.tasks.segments.series import Segment, Series, Stretch, known_segments
-
-Space = LinearChain | SemiMarkov | Runs
+from structsmooth.tasks.segments.series import Segment, Stretch
 
 # Scores of segments that are held at once, where no window is given, and longest segments that a window has at least.
 _SCORES, _LONGEST_SEGMENTS = 1 << 22, 8
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The least and the largest number of positions of segments of each of L labels.
-
-    Segments that an end of the series cuts may be shorter.
-    """
-
-    shortest: list[PositiveInt]
-    longest: list[PositiveInt]
-
-    @classmethod
-    def of(
-        cls, examples: Sequence[Series], labels: Sequence[str], shortest: int | None, longest: int | None
-    ) -> "Limits":
-        """Those of the segments of examples, or the given numbers for all labels, to which the others give way."""
-        sizes: dict[str, list[int]] = {label: [] for label in labels}
-        for segment in (segment for series in examples for segment in known_segments(series)):
-            sizes[segment.label].append(segment.stop - segment.start)
-        least = [min(sizes[label]) if shortest is None else shortest for label in labels]
-        most = [max(sizes[label]) if longest is None else longest for label in labels]
-        if shortest is None:
-            least = list(map(min, least, most))
-        return cls(least, list(map(max, least, most)))
-
-    def least(self, states: int) -> tuple[int, ...]:
-        """The least number of positions of a run of each state of a grammar of these labels."""
-        return (*self.shortest, *[1] * (states - len(self.shortest)))
-
-    def applied(self, space: LinearChain | SemiMarkov, cut: bool) -> Space:
-        """The outputs of one series that are within the limits.
-
-        Args:
-            space: sequences of states, or of segments.
-            cut: whether the beginning may cut a segment; the end may.
-        """
-        states = space.unary.shape[2]
-        if isinstance(space, LinearChain):
-            bounded = max(self.shortest) > 1
-            return Runs(space.unary, space.transition, self.least(states), cut) if bounded else space
-        return self.of_segments(space, cut)
-
-    def of_segments(self, space: SemiMarkov, cut: bool) -> SemiMarkov:
-        """The segmentations of a batch that are within the limits, likewise."""
-        (_, steps, states), most = space.unary.shape, space.durations.shape[-2]
-        size, t = torch.arange(1, most + 1)[:, None], torch.arange(steps)[:, None, None]
-        ends, longest = (
-            space.lengths[:, None, None, None],
-            torch.tensor([*self.longest, *[most] * (states - len(self.longest))]),
-        )
-        is_long_enough = size >= torch.tensor(self.least(states))
-        is_cut = (t + size >= ends) | ((t == 0) & cut)
-        allowed = (is_long_enough | is_cut) & (size <= longest)
-        segments = torch.where(allowed, 0.0, -torch.inf).to(space.unary)
-        return SemiMarkov(space.unary, space.transition, space.durations, segments, space.lengths, validate_args=False)
 
 
 class Decoder(NamedTuple):
@@ -129,6 +72,21 @@ class Decoder(NamedTuple):
                 shifted = [(a - first, b - first, label) for a, b, label in inside]
                 found |= zip(inside, span_probabilities(space, shifted), strict=True)
         return [found[span] for span in spans]
+
+    def label_marginals(self) -> NDArray[np.float64]:
+        """The probability that each position is in a segment of each label, [T, L]; exact where a window has all."""
+        labels, quarter = len(self.grammar.labels), max(self.window // 4, 1)
+        core = self.length if self.length <= self.window else 2 * quarter
+        found = [np.zeros((0, labels))]
+        for begin in range(0, self.length, max(core, 1)):
+            first, stop = max(begin - quarter, 0), min(begin + core, self.length)
+            space = self.space((first, min(stop + quarter, self.length)), True)
+            with torch.enable_grad():
+                unary = space.unary.detach().requires_grad_()
+                log_partition = space.replace(unary, *space.potentials[1:]).logsumexp().sum()
+                (marginals,) = torch.autograd.grad(log_partition, unary)
+            found.append(marginals[0, begin - first : stop - first, :labels].double().numpy())
+        return np.concatenate(found).clip(0, 1)
 
     def _last_boundary(self, states: Sequence[int], before: int) -> int:
         return next((t for t in range(before, 0, -1) if self._begins(states, t)), 0)

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from structsmooth.calibration import tempered
 from structsmooth.structures import LinearChain, SemiMarkov
-from structsmooth.tasks.segments.decoding import Limits
+from structsmooth.tasks.segments.durations import Limits
 from structsmooth.tasks.segments.score import SegmentScore
 
 Chain = LinearChain | SemiMarkov

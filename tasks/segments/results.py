@@ -77,7 +77,7 @@ class Measures:
         self.samples[1] += marked
 
 
-def wrong_boundaries(series: Series, found: Sequence[Segment], tolerance: float) -> int:
+def wrong_boundaries(series: Series, found: Sequence[Segment], tolerance: float) -> float:
     """Boundaries that are missed or wrong."""
     counts = sum(Measures.of([series], [found], tolerance).boundaries.values(), MatchCounts())
     return counts.gold + counts.predicted - 2 * counts.correct

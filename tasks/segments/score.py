@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from structsmooth.problems import PartialLabels
 from structsmooth.scores import ScoreModule
 from structsmooth.structures import LinearChain, SemiMarkov
 from structsmooth.tasks.segments.grammar import Grammar
@@ -87,3 +88,16 @@ def batched(parts: Sequence[Parts]) -> Parts:
     """The parts of several recordings as one batch, padded to the longest signal."""
     signals, lengths, begins = zip(*parts, strict=True)
     return pad_sequence([piece for signal in signals for piece in signal], True), torch.cat(lengths), torch.cat(begins)
+
+
+def collate_partial(examples: list[tuple[Parts, PartialLabels]]) -> tuple[Parts, PartialLabels]:
+    """A batch of parts of signals, and their partial labels."""
+    parts, labels = zip(*examples, strict=True)
+    y, allowed = (pad_sequence(list(rows), True) for rows in zip(*labels, strict=True))
+    return batched(parts), PartialLabels(y, allowed)
+
+
+def collate(examples: list[tuple[Parts, Tensor]]) -> tuple[Parts, Tensor]:
+    """A batch of parts of signals, and their states, 0 at padding."""
+    parts, states = zip(*examples, strict=True)
+    return batched(parts), pad_sequence(list(states), True)

@@ -1,4 +1,4 @@
-"""What a fitted tagger is: chains over the tags of sentences, and how probable taggings and their parts are."""
+"""What a fitted tagger is: chains over the tags of sentences, and how probable and how right taggings are."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,16 @@ from structsmooth.tasks.base import LastResultCache, Predictions
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
 from structsmooth.tasks.text.exported import exported_tagger, write_encoded_tagger, write_tagger
 from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.documents import Document
 from structsmooth.text.encoders import AttributeEncoder
 from structsmooth.text.inputs import Inputs
+from structsmooth.text.overlaps import OverlapScores
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import FORMS, Entity, TagScheme, entities, entity_tags, forms_of, gold_tag
+from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.tagger import Tagger, Tags
 from structsmooth.text.templates import Templates
-from structsmooth.text.texts import TextSentence
+from structsmooth.text.texts import TextCorpus, TextSentence
 
 TOGETHER = 1 << 20
 """Tokens whose attributes are in memory together when sentences of a file are tagged."""
@@ -95,6 +98,38 @@ class TaggingDistribution(ProbabilisticTask):
             how = self._templates, self.inputs.clitics, weights, self.temperature
             write_encoded_tagger(path, self.tagger, both, *how)
 
+    def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
+        """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
+
+        Plain tags have accuracy and macro F1.
+
+        Raises:
+            ValueError: tags that are unknown.
+        """
+        gold, found = self._sides(examples, outputs)
+        scores = TagScores.of(gold, found) if self._scheme is None else entity_scores(gold, found, scheme=self._scheme)
+        return scores.as_dict(), str(scores)
+
+    def measure_overlaps(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> OverlapScores:
+        """The four measures of MUC and SemEval 2013, and which types are taken for which.
+
+        Raises:
+            ValueError: tags that are unknown, or no entities.
+        """
+        if self._scheme is None:
+            raise ValueError("plain tags are no entities, of which a part could be found")
+        return OverlapScores.of(*(map(entities, side) for side in self._sides(examples, outputs)))
+
+    def _sides(
+        self, examples: Sequence[Sentence], outputs: Sequence[list[str]]
+    ) -> tuple[list[list[str]], list[list[str]]]:
+        """Right tags and those of outputs, of the pieces of words that are compared."""
+        gold = [list(map(gold_tag, sentence.tokens)) for sentence in examples]
+        if any(self.task.unknown in tags for tags in gold):
+            raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
+        pairs = [self._compared(*row) for row in zip(examples, gold, outputs, strict=True)]
+        return [right for right, _ in pairs], [found for _, found in pairs]
+
     def known_outputs(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterable[tuple[LinearChain, Tensor]]:
         """The chains of sentences whose tags are all known and among those of the training data, and their states.
 
@@ -105,6 +140,42 @@ class TaggingDistribution(ProbabilisticTask):
         known = {i: tags for i, tags in tagged if {*tags} <= {*self.tags}}
         sequences = self._sequences(examples).select(torch.tensor([*known], dtype=torch.int64))
         return self.tagger.labelled_chains(sequences, weights, self.tagger.tags.states([*known.values()]))
+
+    def distributions(self, weights: Tensor, examples: Sequence[Sentence]) -> Iterator[tuple[range, LinearChain]]:
+        """The chains of sentences, over the taggings that they allow."""
+        parts, begin = examples.parts(TOGETHER) if isinstance(examples, Corpus) else [examples], 0
+        for part in parts:
+            for chain in self.tagger.chains(self._sequences(part), self.tempered(weights), self._allowed(part)):
+                yield range(begin, begin := begin + len(chain)), chain
+
+    def groups(self, examples: Sequence[Sentence]) -> Sequence[int]:
+        """The texts of sentences, where answers are texts with spans; else each sentence is its own."""
+        if not isinstance(examples, TextCorpus) or examples.kind == "text" or examples.documents is None:
+            return range(len(examples))
+        documents: list[int] = examples.documents.tolist()
+        return documents
+
+    @property
+    def finds_spans(self) -> bool:
+        """Whether tags are those of entities."""
+        return self._scheme is not None
+
+    def answered(
+        self, weights: Tensor, examples: Sequence[Sentence], taggings: Sequence[list[str]]
+    ) -> list[tuple[Document, list[float]]]:
+        """The texts of sentences with the entities of a tagging of each, and their probabilities.
+
+        Sentences of no text, and those that are several of a text in lines, are texts of their own: words with blanks.
+        """
+        self.warn_if_uncalibrated()
+        found = [spans for (spans,) in self._spans(weights, examples, [[tags] for tags in taggings])]
+        if isinstance(examples, TextCorpus) and (examples.kind != "text" or len(examples.texts) == len(examples)):
+            return [
+                (replace(text, spans=tuple(span for span, _ in listed)), [probability for _, probability in listed])
+                for text, listed in examples.answered(found)
+            ]
+        documents = [Document.of_tags(s.words, tags) for s, tags in zip(examples, taggings, strict=True)]
+        return [(text, [one.probability for one in spans]) for text, spans in zip(documents, found, strict=True)]
 
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Sentence], outputs: Sequence[Sequence[list[str]]]
@@ -120,6 +191,12 @@ class TaggingDistribution(ProbabilisticTask):
             for nodes, alternatives in zip(marginals, outputs, strict=True)
         ]
 
+    def marginals(self, weights: Tensor, examples: Sequence[Sentence]) -> list[dict[str, list[float]]]:
+        """For each tag, its probability at each token."""
+        sequences = self._sequences(examples)
+        found = self.tagger.marginals(sequences, self.tempered(weights), self._allowed(examples))
+        return [dict(zip(self.tags, nodes.T.tolist(), strict=True)) for nodes in found]
+
     def right_parts(self, example: Sentence, output: list[str]) -> list[bool | None]:
         """Which parts are right; unknown where the tag of the token, or a tag of the sentence, is unknown."""
         gold, unknown = self._in_scheme(example), self.task.unknown
@@ -130,6 +207,12 @@ class TaggingDistribution(ProbabilisticTask):
         gold, output = self._compared(example, gold, output)
         right_ones = entities(gold)
         return [entity in right_ones for entity in entities(output)]
+
+    def part_names(self, example: Sentence, output: list[str]) -> list[str]:
+        """Words with the types of entities, or with plain tags."""
+        if self._scheme is None:
+            return [f"{word}: {tag}" for word, tag in zip(example.words, output, strict=True)]
+        return [f"{' '.join(example.words[e.start : e.end])}: {e.type}" for e in self._entities(output)]
 
     def parts_to_json(self, output: list[str], probabilities: Sequence[float]) -> dict[str, Any]:
         """Entities as ``spans`` of tokens with label and probability, or the ``probabilities`` of plain tags."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from structsmooth.markup import Block, Markup, Table, alternatives, confusion, element, hue, joined
 from structsmooth.metrics import MatchCounts
+from structsmooth.text.overlaps import OverlapScores
 from structsmooth.text.schemes import entities
 from structsmooth.text.scores import TagScores, entity_scores
 
@@ -66,6 +67,17 @@ def tag_results(gold: Sequence[Tags], found: Sequence[Tags], plain: bool) -> lis
         table = scores_table("Entities by type", "type", of_types.by_type, of_types.overall)
     flat = map(chain.from_iterable, (gold, found))
     return [table, confusion("Tokens by gold and predicted tag", *flat)]
+
+
+def overlap_tables(scores: OverlapScores) -> list[Block]:
+    """The four measures of entities that are found in part, and which types are taken for which."""
+    measures = scores.measures()
+    rows = [
+        (name, f"{c.precision:.1%}", f"{c.recall:.1%}", f"{c.f1:.1%}", f"{c.correct:g}") for name, c in measures.items()
+    ]
+    table = Table("Entities that are found in part", ("measure", "precision", "recall", "F1", "correct"), rows)
+    types = [(right, guess, f"{count:,}") for (right, guess), count in scores.confusions().most_common()]
+    return [table, *([Table("Types that differ", ("gold", "found", "entities"), types)] if types else [])]
 
 
 def weightiest_attributes(rows: Tensor, names: Mapping[int, str], tags: Tags) -> list[Table]:

@@ -22,7 +22,7 @@ from structsmooth.tasks.text.answers import write_columns, written_as_read
 from structsmooth.tasks.text.distribution import TOGETHER, TaggingDistribution
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.text.own import own_corpus
-from structsmooth.tasks.text.shown import sentence_markup, tag_results, weightiest_attributes
+from structsmooth.tasks.text.shown import overlap_tables, sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.arrivals import arrivals
 from structsmooth.text.conll import Share, read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
@@ -40,7 +40,6 @@ from structsmooth.text.schemes import (
     TagScheme,
     forms_of,
     gold_by_sentence,
-    gold_tag,
     labels_of,
     names_of,
     scheme_of,
@@ -48,7 +47,6 @@ from structsmooth.text.schemes import (
     tags_of,
     well_formed,
 )
-from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.splitter import Splitter
 from structsmooth.text.templates import Templates
 from structsmooth.text.texts import TextCorpus, TextSentence
@@ -149,24 +147,6 @@ class FittedTagging(TaggingDistribution):
         known = Gazetteer.read(gazetteer, Splitter(self.inputs.clitics), self.task.encoding)
         return known.restricted(Corpus.of(examples), self.tags, self._scheme)
 
-    def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
-        """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.
-
-        Plain tags have accuracy and macro F1.
-
-        Raises:
-            ValueError: tags that are unknown.
-        """
-        gold = [list(map(gold_tag, sentence.tokens)) for sentence in examples]
-        if any(self.task.unknown in tags for tags in gold):
-            raise ValueError(f"some tags are unknown, {self.task.unknown}: give data with all tags to measure on")
-        pairs = [self._compared(*row) for row in zip(examples, gold, outputs, strict=True)]
-        gold, outputs = [right for right, _ in pairs], [found for _, found in pairs]
-        scores = (
-            TagScores.of(gold, outputs) if self._scheme is None else entity_scores(gold, outputs, scheme=self._scheme)
-        )
-        return scores.as_dict(), str(scores)
-
     def unseen_labels(self, examples: Sequence[Sentence]) -> Mapping[str, int]:
         """How many tokens have each tag, in the scheme of the tagger, that it does not know."""
         task = self.task
@@ -222,6 +202,10 @@ class FittedTagging(TaggingDistribution):
         """Scores of each type of entity, or of each plain tag, and which tags are taken for which."""
         pairs = [self._compared(s, self._in_scheme(s), output) for s, output in zip(examples, outputs, strict=True)]
         return tag_results([right for right, _ in pairs], [found for _, found in pairs], self._scheme is None)
+
+    def show_errors(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
+        """How far entities are found, and which types are taken for which; nothing of plain tags."""
+        return [] if self._scheme is None else overlap_tables(self.measure_overlaps(examples, outputs))
 
     def show_weights(self, weights: Tensor, examples: Sequence[Sentence]) -> list[Block]:
         """Scores of pairs of tags, and the attributes with the largest weights, of those that can be named."""

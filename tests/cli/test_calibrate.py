@@ -8,6 +8,7 @@ import small_tasks
 
 from structsmooth.checkpoint import load_description
 from structsmooth.cli import main
+from structsmooth.tasks.profile import UNKNOWN, Profile
 from structsmooth.tasks.trained import load
 
 
@@ -24,6 +25,12 @@ def test_the_temperature_is_kept_and_used(tmp_path, monkeypatch, capsys):
     temperature = load_description("calibrated")["trained"]["temperature"]
     assert load("calibrated").task.temperature == temperature > 0
     assert load("plain").calibrated(data).task.temperature == pytest.approx(temperature)
+    for folder in ("plain", "calibrated"):  # the development data that did not train it, under its temperature
+        model = load(folder)
+        examples = model.task.read(data, "test")
+        assert model.vocabulary is not None
+        assert model.profile == Profile.of(model.task, model.weights, examples, model.vocabulary, data)
+        assert 0 in model.profile.measures[UNKNOWN]
     for folder, warns in (("plain", True), ("calibrated", False)):
         capsys.readouterr()
         assert main(["predict", folder, data, "--json", "--top", "2"]) == 0

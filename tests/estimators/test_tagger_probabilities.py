@@ -117,3 +117,15 @@ def test_frames_with_text_are_sentences_of_dictionaries():
     assert tagger.predict(frames) == expected.predict(tokens)
     with pytest.raises(ValueError, match="give a frame of tokens for each sentence"):
         tagger.predict(pd.concat(frames))
+
+
+@pytest.mark.parametrize("by", ["entropy", "margin", "length-normalized"])
+def test_uncertainties_are_those_of_all_taggings(crf, by):
+    sentences = [NEW, [], ["Ada"]]
+    expected = []
+    for sentence in sentences:
+        p = np.sort([*outputs(crf, sentence).values()])[::-1] if sentence else np.ones(1)
+        entropy = -(p * np.log(p)).sum()
+        margin = np.log(p[1] / p[0]) if len(p) > 1 else -np.inf
+        expected.append({"entropy": entropy, "margin": margin}.get(by, entropy / max(len(sentence), 1)))
+    np.testing.assert_allclose(crf.uncertainty(sentences, by), expected, atol=1e-10)

@@ -66,7 +66,8 @@ def made(request, tmp_path_factory) -> Iterator[tuple[Case, str]]:
         folder = tmp_path_factory.mktemp(request.param.name)
         model, examples = untrained(request.param, folder)
         history = History([Row(0, 0, 0.0, 2.0, 0.5, 1.5), Row(1, 9, 0.1, 1.0, 0.75, 0.25)])
-        write_report(model, folder / "page.html", history=history, examples=examples, count=2, source="data <1>")
+        how = {"count": 2, "source": "data <1>", "errors": True}
+        write_report(model, folder / "page.html", history=history, examples=examples, **how)
         yield request.param, (folder / "page.html").read_text(encoding="utf-8")
 
 
@@ -76,9 +77,12 @@ def page(made) -> Page:
 
 
 def test_has_all_sections(made, page):
-    titles = [text for text in page.texts if text in ("Training", "Results", "Most wrong", "Most uncertain")]
-    assert titles == ["Training", "Results", "Most wrong", "Most uncertain"]
-    assert len(page.all("article")) == 4
+    wanted = ["Training", "Results", "Errors", "Most wrong", "Most uncertain"]
+    assert [text for text in page.texts if text in wanted] == wanted
+    mistakes = {attributes["id"] for attributes in page.all("h3") if "id" in attributes}
+    assert len(page.all("article")) == 4 + len(mistakes)
+    assert {str(attributes["href"])[1:] for attributes in page.all("a")} == mistakes
+    assert bool(mistakes) == (made[0].name in ("ner", "chunking", "parsing", "segments"))
     assert {"Objective 1, at least 0.75 for any weights: at most 0.25 above the optimum.", "data <1>"} <= {*page.texts}
     assert len(made[1].encode()) < 5e6
 
@@ -94,7 +98,7 @@ def test_loads_nothing(page):
     sources = [
         value for _, attributes in page.elements for name, value in attributes.items() if name in ("src", "href")
     ]
-    assert all(value.startswith("data:") for value in sources)
+    assert all(value.startswith(("data:", "#mistake-")) for value in sources)
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; ")
 

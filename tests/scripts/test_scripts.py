@@ -162,6 +162,15 @@ def test_compare_targets_has_every_setting(data, capsys):
     assert found["annotators: majority"] >= 50.0
 
 
+def test_compare_annotation_begins_alike(data, capsys):
+    sizes = ["--words", "10", "--steps", "1", "--candidates", "10", "--seeds", "0", "--rules", "random", "margin"]
+    assert load("compare_annotation").main(["--train", data, "--test", data, *sizes]) == 0
+    first, second = rows(capsys.readouterr().out)
+    assert (first["rule"], second["rule"]) == ("random", "margin")
+    assert first["10"] == second["10"]
+    assert float(second["20"]) == 100
+
+
 def test_benchmark_sparse_map_counts_calls(capsys):
     assert load("benchmark_sparse_map").main(["--chains", "2", "--epochs", "1", "--mu", "0.1"]) == 0
     found = rows(capsys.readouterr().out)

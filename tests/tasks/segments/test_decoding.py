@@ -12,7 +12,8 @@ from structsmooth import LinearChain, ProximalBCFW, SemiMarkov, train
 from structsmooth.calibration import tempered
 from structsmooth.tasks import Segments
 from structsmooth.tasks.segments import FittedSegments
-from structsmooth.tasks.segments.decoding import Limits, span_probabilities, window_of
+from structsmooth.tasks.segments.decoding import span_probabilities, window_of
+from structsmooth.tasks.segments.durations import Limits
 from structsmooth.tasks.segments.runs import Runs
 from structsmooth.tasks.segments.series import Segment, Series
 
@@ -146,6 +147,13 @@ def test_probabilities_agree_with_samples_of_states(model):
     drawn = [model.task.grammar.segments(y, not model.task.task.has_durations) for y in draws]
     shares = [sum(segment in segments for segments in drawn) / len(drawn) for segment in ranked[0][1]]
     assert found == pytest.approx(shares, abs=0.04)
+    (marginals,) = model.task.marginals(model.weights, [series])
+    inside = [{(t, s.label) for s in segments for t in range(s.start, s.stop)} for segments in drawn]
+    for label, values in marginals.items():
+        shares = [sum((t, label) in one for one in inside) / len(inside) for t in range(60)]
+        assert values == pytest.approx(shares, abs=0.04)
+    windowed = replace(model.task, task=replace(model.task.task, window=40)).marginals(model.weights, [series])[0]
+    assert all(windowed[label] == pytest.approx(marginals[label], abs=0.2) for label in marginals)
 
 
 def test_options_are_checked():
@@ -153,6 +161,13 @@ def test_options_are_checked():
         Segments(max_duration=5)
     with pytest.raises(ValueError, match="max_duration must be at least min_duration, 6, got 5"):
         Segments(model="semi-markov", min_duration=6, max_duration=5)
+    with pytest.raises(ValueError, match="max_duration of bump must be at least min_duration, 6, got 5"):
+        Segments(model="semi-markov", min_duration=6, max_duration="bump=5")
+    for wrong in ("a", "a=0", "a=2,a=3", "=3", "a=x"):
+        with pytest.raises(ValueError, match=f"as in helix=7,strand=3; got '{wrong}'"):
+            Segments(min_duration=wrong)
+    with pytest.raises(ValueError, match="min_duration: no label c in the training data, but bump, dip"):
+        Segments(min_duration="c=3").fit(signals.series(8))
     limits = Segments(model="semi-markov", step=2, max_duration=30).fit(signals.series(8)).limits
     assert limits.longest == [15, 15]
 
@@ -161,6 +176,13 @@ def test_limits_that_are_asked_for_count_whatever_training_data_have():
     for option, expected in (({"min_duration": 40}, [[40, 40], [40, 40]]), ({"max_duration": 3}, [[3, 3], [3, 3]])):
         limits = Segments(model="semi-markov", **option).fit(signals.series(8)).limits
         assert [limits.shortest, limits.longest] == expected
+    given = (
+        Segments(model="semi-markov", step=2, min_duration="bump=9", max_duration="bump=20,dip=30")
+        .fit(signals.series(8))
+        .limits
+    )
+    free = Segments(model="semi-markov", step=2).fit(signals.series(8)).limits
+    assert [given.shortest, given.longest] == [[5, free.shortest[1]], [10, 15]]
     equal = Segments(model="semi-markov", step=5, min_duration=7, max_duration=7).fit(signals.series(8)).limits
     assert equal.shortest == equal.longest == [2, 2]
 
