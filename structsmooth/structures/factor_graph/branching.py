@@ -102,7 +102,7 @@ class Searched(SearchSpace[Outputs]):
     def _no_oracle(self, oracle: str) -> NotImplementedError:
         return NotImplementedError(
             f"FactorGraph has no exact {oracle} oracle; use max() or topk(), e.g. the L2 smoother: elimination of this "
-            "graph takes tables of more than max_table entries, or 64 times as many in all: raise it if memory allows; "
+            "graph takes tables of more than max_table entries, or 16 times as many in all: raise it if memory allows; "
             "LocalPolytope(graph) has bounds, perturb_and_max() estimates"
         )
 

@@ -56,7 +56,7 @@ class FactorGraph(Structure):
         edge_mask: [B, E], false where an example has no such edge; its ends and scores are ignored.
         factors: scores of the labels of several nodes together, such as :class:`~structsmooth.factors.AtMostOne`.
         max_table: largest number of entries of a table in elimination, per example; all tables of an elimination may
-            have 64 times as many, of about 50 bytes each.
+            have 16 times as many, of about 50 bytes each.
         max_sets: largest number of sets that a search may queue at a time.
         validate_args: whether to check values too: NaN, +inf, edges, ranges of labels. Costs a few reductions, and a
             synchronization on a GPU. Default: ``Structure.validate_args_default``.
@@ -99,7 +99,7 @@ class FactorGraph(Structure):
         node_mask: Tensor | None = None,
         edge_mask: Tensor | None = None,
         factors: Sequence[Factor] = (),
-        max_table: int = 2**20,
+        max_table: int = 2**21,
         max_sets: int = 100_000,
         validate_args: bool | None = None,
     ) -> None:

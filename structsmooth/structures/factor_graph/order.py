@@ -8,7 +8,7 @@ from math import prod
 Scope = tuple[int, ...]  # nodes; those of tables are in ascending order
 Neighbours = dict[int, set[int]]
 # Memory is that of all tables, which is therefore limited, too: so many times the limit of one.
-_MOST_TABLES = 64
+_MOST_TABLES = 16
 Cost = Callable[[int, Neighbours, Sequence[int]], int]
 
 
@@ -21,7 +21,7 @@ def elimination_order(
     Next is the node that joins the fewest pairs of its neighbours anew (min-fill), or whose neighbours have the fewest
     joint states (min-weight). The order whose tables have fewer entries in all is taken: either may need many times as
     many as the other. Nodes have ``sizes`` states. There is no order if in both of them a table of several nodes has
-    more than ``limit`` entries, or all tables have more than those of 64 such tables.
+    more than ``limit`` entries, or all tables together more than 16 times as many.
 
     Reference:
         Koller and Friedman (2009), section 9.4.3.2.

@@ -42,9 +42,10 @@ class ProgramBuilder:
             index: its score; -1 for none.
             where: booleans, false for the entries that are no edge.
         """
-        *columns, kept = np.broadcast_arrays(head, left, right, index, where)
+        columns = [narrowed(np.asarray(column)) for column in (head, left, right, index)]
+        *columns, kept = np.broadcast_arrays(*columns, where)
         for groups, column in zip(self._columns, columns, strict=True):
-            groups.append(narrowed(column[kept.astype(bool)]))
+            groups.append(column.reshape(-1) if where is True else column[kept.astype(bool)])
 
     def build(self, roots: Integers | None = None, nodes: int = 1) -> Program:
         """The program of all edges; ``roots`` and ``nodes`` as in :class:`Program`."""
