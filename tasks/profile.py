@@ -85,7 +85,9 @@ class Profile:
         source: str = "",
     ) -> "Profile":
         """The profile of some examples, or of evenly spread ones if there are very many."""
-        seen = [examples[i] for i in _spread(len(examples), _EXAMPLES)]
+        # The examples themselves where they are few: a task may have encoded them.
+        spread = _spread(len(examples), _EXAMPLES)
+        seen = examples if len(spread) == len(examples) else [examples[i] for i in spread]
         outputs = [[ranked[0][1]] for ranked in task.predict(weights, seen)] if seen else []
         parts = [p for (of_output,) in task.part_probabilities(weights, seen, outputs) for p in of_output]
         values = {ENTROPY: task.uncertainty(weights, seen, "length-normalized").tolist(), PROBABILITY: parts}

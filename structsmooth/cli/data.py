@@ -108,8 +108,10 @@ class HeldOut:
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
         shard = processes.share(len(examples))
-        # A corpus knows the documents of its sentences, which encoders read as their context.
-        self._shard = examples.part(shard) if isinstance(examples, Corpus) else [examples[i] for i in shard]
+        if len(shard) == len(examples):
+            self._shard = examples
+        else:  # a corpus knows the documents of its sentences, which encoders read as their context
+            self._shard = examples.part(shard) if isinstance(examples, Corpus) else [examples[i] for i in shard]
 
     @classmethod
     def read(cls, task: FittedTask, path: str, split: Split) -> "HeldOut":

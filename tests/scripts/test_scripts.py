@@ -172,9 +172,9 @@ def test_compare_annotation_begins_alike(data, capsys):
 
 
 def test_benchmark_sparse_map_counts_calls(capsys):
-    assert load("benchmark_sparse_map").main(["--chains", "2", "--epochs", "1", "--mu", "0.1"]) == 0
+    assert load("benchmark_sparse_map").main(["--chains", "2", "--images", "1", "--epochs", "1", "--mu", "0.1"]) == 0
     found = rows(capsys.readouterr().out)
-    assert [row["parts"] for row in found] == ["all", "first"] * 4
+    assert [row["parts"] for row in found] == [*["all", "first"] * 4, "first"]
     assert all(int(row["calls"]) > int(row["outputs"]) >= 1 for row in found)
 
 
@@ -276,10 +276,14 @@ def test_benchmark_grids_times_every_case(capsys):
 
 def test_benchmark_oracles_times_every_oracle(capsys):
     sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8", "--grids", "3x4", "--nodes", "3"]
-    assert load("benchmark_oracles").main([*sizes, "--k", "3", "--repeats", "1"]) == 0
-    table = rows(capsys.readouterr().out)
+    sizes += ["--tables", "2"]
+    assert load("benchmark_oracles").main([*sizes, "--labels", "8x3", "--k", "3", "--repeats", "1"]) == 0
+    first, _, second = capsys.readouterr().out.partition("| Potts grid")
+    assert [row["Potts grid"] for row in rows("| Potts grid" + second)] == ["8x8, 3 labels"]
+    table = rows(first)
     assert [(row.pop("structure"), row.pop("size"), row.pop("scores")) for row in table] == [
         ("BinaryGraph", "4x5", "8"),
+        ("FactorGraph of tables", "2", "64"),
         ("Matching", "3x3", "9"),
         ("Matching", "2x5", "10"),
         ("Subwindows, clusters", "6x8", "48"),
@@ -287,8 +291,8 @@ def test_benchmark_oracles_times_every_oracle(capsys):
         ("DeformableTree, Gaussian", "3x4", "36"),
         ("DeformableTree, smooth", "3x4", "36"),
     ]
-    assert [row["max_marginals"] for row in table[3:5]] == ["—", "—"]
-    assert [row["max of Tree"] == "—" for row in table] == [True] * 5 + [False] * 2
+    assert [row["max_marginals"] for row in table[4:6]] == ["—", "—"]
+    assert [row["max of Tree"] == "—" for row in table] == [True] * 6 + [False] * 2
     assert all(float(cell) >= 0 for row in table for cell in row.values() if cell != "—")
 
 
