@@ -103,18 +103,23 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     assert isinstance(test, Corpus)
     for count in options.sentences:
         train = everything.part(range(min(count, len(everything))))
-        answers: dict[str, list[Answer]] = {}
         for name, answer in linear_answers(task, options, train, test):
-            answers[name] = [answer]
+            yield cells(len(train), name, [answer])
+        answers: dict[str, list[Answer]] = {}
         for seed in range(options.seeds):
             with TemporaryDirectory() as folder:
                 for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
                     answers.setdefault(name, []).append(answer)
         for name, several in answers.items():
-            f1 = (mean_and_spread(values, 1) for values in ([a.first for a in several], [a.f1 for a in several]))
-            times = [f"{mean(values):.0f}" for values in zip(*((a.encoding, a.training) for a in several), strict=True)]
-            gap = "" if several[0].gap is None else f"{max(a.gap or 0 for a in several):.1%}"
-            yield [f"{len(train):,}", name, *f1, *times, gap]
+            yield cells(len(train), name, several)
+
+
+def cells(count: int, name: str, several: list[Answer]) -> list[str]:
+    """The row of a method that learned from so many sentences, of several runs if they differ."""
+    f1 = (mean_and_spread(values, 1) for values in ([a.first for a in several], [a.f1 for a in several]))
+    times = [f"{mean(values):.0f}" for values in zip(*((a.encoding, a.training) for a in several), strict=True)]
+    gap = "" if several[0].gap is None else f"{max(a.gap or 0 for a in several):.1%}"
+    return [f"{count:,}", name, *f1, *times, gap]
 
 
 @command(

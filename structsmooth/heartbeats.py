@@ -38,7 +38,8 @@ class Heartbeats:
         self._others = [other for other in range(size) if other != rank]
         self._ended = Event()
         self.answered = monotonic()
-        self._heard: dict[int, tuple[bytes, float]] = {}  # the last beat of each process, and when it came
+        # The last beat of each process, and when it came; one that hangs before its first is missed from now on.
+        self._heard = dict.fromkeys(self._others, (b"", self.answered))
         self._hosts: dict[int, str] = {}
         store.set(f"host/{rank}", socket.gethostname())
         self._beats = [Thread(target=work, daemon=True) for work in (self._beat, self._watch)]
@@ -72,7 +73,7 @@ class Heartbeats:
                 found = bytes(self.store.get(f"beat/{other}"))
                 if other not in self._hosts:
                     self._hosts[other] = self.store.get(f"host/{other}").decode()
-                if self._heard.get(other, (b"", 0.0))[0] != found:
+                if self._heard[other][0] != found:
                     self._heard[other] = found, monotonic()
         self.answered = monotonic()
 

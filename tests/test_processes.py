@@ -165,6 +165,9 @@ def test_who_is_lost(monkeypatch):
     store = HashStore()
     first, second = (Heartbeats(store, rank, 2, 60.0) for rank in range(2))
     first.exchange(b"0")
+    now = monotonic()
+    first.answered = now + 61
+    assert first.lost(now + 61) == "process 1 on an unknown host has not been heard of for 60 s"  # hangs from the start
     second.exchange(b"0")
     first.exchange(b"1")
     now = monotonic()
