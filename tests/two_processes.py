@@ -4,7 +4,10 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 
 def started(code: str, *arguments: str, **variables: str) -> list[subprocess.Popen[str]]:
@@ -22,6 +25,13 @@ def started(code: str, *arguments: str, **variables: str) -> list[subprocess.Pop
         )
         for rank in ("0", "1")
     ]
+
+
+def asked(request: pytest.FixtureRequest, runs: Iterable[str]) -> list[str]:
+    """Those of some runs that are the ``name`` of tests which this process has to do, of the file of a fixture."""
+    of_file = (item for item in request.session.items if item.path == request.path)
+    names = {item.callspec.params.get("name") for item in of_file if hasattr(item, "callspec")}
+    return [name for name in runs if name in names]
 
 
 def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:

@@ -10,7 +10,7 @@ import small_networks
 import torch
 from small_problems import collate, dense_examples, random_problem
 from torch.testing import assert_close
-from two_processes import ended, started
+from two_processes import asked, ended, started
 
 from structsmooth import (
     BCFW,
@@ -73,7 +73,7 @@ import sys, torch, test_sharding
 from structsmooth import processes
 torch.set_num_threads(1)
 with processes.joined():
-    results = test_sharding.run_all()
+    results = test_sharding.run_all(sys.argv[2:])
     torch.save(results, f"{sys.argv[1]}/{processes.rank()}.pt")
 """
 
@@ -83,8 +83,8 @@ def run(build: Callable[[], Problem], solver: Any) -> Result:
     return result
 
 
-def run_all() -> dict[str, Any]:
-    results: dict[str, Any] = {name: summary(run(*pair)) for name, pair in RUNS.items()}
+def run_all(names: list[str]) -> dict[str, Any]:
+    results: dict[str, Any] = {name: summary(run(*RUNS[name])) for name in names}
     few = sharded(random_problem(lengths=(3,))).shard is None
     planes_of = {"dense": planes(small_networks.chain_problem), "sparse": planes(small_networks.words_problem)}
     others = {"pieces": pieces(), "steps": steps(), "planes": planes_of, "few": few, "drift": drift()}
@@ -158,12 +158,12 @@ def drift() -> str:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Results of two processes."""
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Results of two processes, for the runs that tests ask for."""
     folder = tmp_path_factory.mktemp("results")
     # The folder of this file, for both to import it.
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{PROCESS}"
-    for status, _, errors in ended(started(code, str(folder))):
+    for status, _, errors in ended(started(code, str(folder), *asked(request, RUNS))):
         assert status == 0, errors
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 

@@ -1,6 +1,6 @@
 """CoCoA over two processes beside BCFW in one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from refusals import refusing
 from small_problems import random_problem
 from solver_cases import BLOCKWISE, LAM, bounded_problem, moments_of, small_problem, without_time
 from torch.testing import assert_close
-from two_processes import ended, started
+from two_processes import asked, ended, started
 
 from structsmooth import BCFW, Max, certify, processes
 from structsmooth.problems import LinearProblem, PartitionedProblem, SparseChainProblem, partitioned
@@ -41,7 +41,7 @@ import sys, torch, test_cocoa
 from structsmooth import processes
 torch.set_num_threads(1)
 with processes.joined():
-    torch.save(test_cocoa.run_all(), f"{sys.argv[1]}/{processes.rank()}.pt")
+    torch.save(test_cocoa.run_all(sys.argv[2:]), f"{sys.argv[1]}/{processes.rank()}.pt")
 """
 
 
@@ -57,9 +57,9 @@ def own_part(problem: LinearProblem) -> LinearProblem:
     return part
 
 
-def run_all() -> dict[str, Any]:
+def run_all(names: list[str]) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    for name, (build, solver, passes) in RUNS.items():
+    for name, (build, solver, passes) in ((name, RUNS[name]) for name in names):
         own = own_part(build())
         problem = partitioned(own)
         moments = moments_of(solver, problem, passes)
@@ -99,12 +99,12 @@ def message(call: Callable[[], object]) -> str:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Results of two processes."""
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Results of two processes, for the runs that tests ask for."""
     folder = tmp_path_factory.mktemp("results")
     # The folder of this file, for both to import it.
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{PROCESS}"
-    for status, _, messages in ended(started(code, str(folder))):
+    for status, _, messages in ended(started(code, str(folder), *asked(request, RUNS))):
         assert status == 0, messages
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
@@ -113,7 +113,16 @@ def state_of(result: dict[str, Any]) -> CoCoAState:
     return CoCoAState.joined(*result["state"])
 
 
-every_run = pytest.mark.parametrize("name", RUNS)
+# Those whose results other tests look at, too, and one of each way to choose steps.
+_OFTEN = ("pairwise", "uniform", "bounds", "the largest steps", "to the optimum")
+
+
+def of_runs(names: Iterable[str]) -> pytest.MarkDecorator:
+    marks = {name: [] if name in _OFTEN else [pytest.mark.long] for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=some) for name, some in marks.items()])
+
+
+every_run = of_runs(RUNS)
 
 
 @every_run
@@ -169,7 +178,7 @@ def test_calls_of_all_processes_count(both: list[dict[str, Any]]) -> None:
         assert [row["oracle_calls"] for row in results["uniform"]["rows"]] == [problem.n * t for t in range(13)]
 
 
-@pytest.mark.parametrize("name", [name for name, (_, solver, _) in RUNS.items() if solver.threads == 1])
+@of_runs(name for name, (_, solver, _) in RUNS.items() if solver.threads == 1)
 def test_resumed_runs_are_unbroken(both: list[dict[str, Any]], name: str) -> None:
     for results in both:
         assert torch.equal(results[name]["resumed"], results[name]["unbroken"])
