@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -148,6 +148,31 @@ def gathered(value: T) -> list[T]:
 def concatenated(items: Sequence[T]) -> list[T]:
     """The items of the sequences that the processes pass, end to end in order of rank."""
     return [item for sequence in gathered(list(items)) for item in sequence]
+
+
+def delivered(wanted: Hashable, own: Mapping[Any, Callable[[], T]]) -> T:
+    """What a process wants by name, from its own things or else from the first other process that has it.
+
+    Args:
+        wanted: a name that some process has.
+        own: how this process gets each of the things that it has; none is asked for in vain.
+
+    Raises:
+        ValueError, OSError: a process cannot get what it has, in all processes.
+    """
+    names, ownership = zip(*gathered((wanted, list(own))), strict=True)
+    owners = [[process for process, has in enumerate(ownership) if name in has] for name in names]
+    senders = [receiver if receiver in having else having[0] for receiver, having in enumerate(owners)]
+    sent = {i: names[i] for i, sender in enumerate(senders) if sender == rank()}
+    found = run_on_all_ranks(lambda: {name: own[name]() for name in {*sent.values()}})
+    for receiver, sender in enumerate(senders):
+        parcel: list[Any] = [found.get(names[receiver])]
+        if rank() == sender != receiver:
+            _together(distributed.send_object_list, parcel, receiver)
+        elif rank() == receiver != sender:
+            _together(distributed.recv_object_list, parcel, sender)
+            found[wanted] = parcel[0]
+    return found[wanted]
 
 
 def run_on_all_ranks(work: Callable[[], T]) -> T:

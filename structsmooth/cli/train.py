@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from structsmooth import processes
@@ -54,7 +55,10 @@ def train(options: Namespace) -> int:
 def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
     settings |= identity(data_files(options), own=solver.needs_partitions)
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
-    tuned = _prepare_encoder(options, out, settings)
+    folder = RunFolder(out, settings)
+    begun = options.resume and folder.has_checkpoint(solver)  # refused, if it is, before data are read in vain
+    _see_each_other(options, folder, begun)
+    tuned = _prepare_encoder(options, out)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
     if options.calibrate:
         _check_calibration(data)
@@ -67,7 +71,7 @@ def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[
             measure=[data.measure_watched],
             log=logs.of(),
             show=lambda done: show(done=done),
-            folder=RunFolder(out, settings),
+            folder=folder,
             resume=options.resume,
         )
     if result.status is Status.INTERRUPTED and processes.count() > 1:
@@ -112,7 +116,22 @@ def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, d
     return solver, out, settings
 
 
-def _prepare_encoder(options: Namespace, out: Path, settings: dict[str, Any]) -> Row | None:
+def _see_each_other(options: Namespace, folder: RunFolder, begun: bool) -> None:
+    """Say what follows if machines have folders of their own; refuse what needs one that all see."""
+    if processes.count() == 1 or folder.is_shared():
+        return
+    if getattr(options, "tune", None):
+        raise ValueError(f"--tune needs an --out that all processes see, and {options.out} is on disks of their own")
+    console().print(
+        f"{options.out} is on disks of their own: the model will be on {gethostname()}, where process 0 runs, and "
+        "checkpoints stay where they are made; --resume finds them on whichever machines start again",
+        highlight=False,
+    )
+    if options.resume and not begun:
+        console().print("--resume: none of these machines has a checkpoint, so that the run begins anew")
+
+
+def _prepare_encoder(options: Namespace, out: Path) -> Row | None:
     """Tune the encoder of a task of text, if that is asked for, and keep features beside the run: the epoch it has."""
     if getattr(options, "encoder", None) is None:
         return None
@@ -121,8 +140,6 @@ def _prepare_encoder(options: Namespace, out: Path, settings: dict[str, Any]) ->
     task, files = from_flags(load_task(options.task), options), data_files(options)
     if not isinstance(task, Encoded) or task.tune is None:
         return None
-    if options.resume:
-        RunFolder(out, settings).check_settings()  # before epochs are made in vain
     train, dev = read_examples(task, files["train"], "train"), None
     if "dev" in files:
         dev = read_examples(task, files["dev"], "dev")

@@ -3,11 +3,14 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from socket import gethostname
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 from torch import Tensor
 
@@ -96,47 +99,45 @@ class RunFolder:
     def save_checkpoint(self, progress: Progress[Any]) -> None:
         """Save a run after a pass, so that it can go on from there.
 
-        The first of several processes saves its state; the others too, if the states are parts of a whole.
+        The first of several processes saves its state; the others too, if the states are parts of a whole. Each writes
+        into the folder as its own machine has it, which need not be the one that others see.
         """
-        if progress.state.partitioned and processes.count() > 1:
-            self._save_part(progress.state)
+        state, history = progress.state, progress.history
+        hosts = []
+        if state.partitioned and processes.count() > 1:
+            hosts = processes.gathered(gethostname())
+            if processes.rank() > 0:
+                self._save_part(state, history, hosts)
+            processes.wait()  # until all parts are there: the first one makes the checkpoint complete
         if processes.rank() == 0:
-            tensors, numbers = progress.state.split()
-            self.save_state(tensors, numbers, progress.history)
+            tensors, numbers = state.split()
+            self.save_state(tensors, numbers, history, hosts)
 
-    def save_state(self, tensors: dict[str, Tensor], numbers: Any, history: History) -> None:
-        """Save where a run is, as tensors and plain JSON, with its history."""
+    def save_state(self, tensors: dict[str, Tensor], numbers: Any, history: History, hosts: Sequence[str] = ()) -> None:
+        """Save where a run is, as tensors and plain JSON, with its history; and the hosts of its parts."""
         self.path.mkdir(parents=True, exist_ok=True)
-        rows = [row.as_dict() for row in history]
         # First, so that it is complete wherever the checkpoint is of a complete run.
         write_atomic(self.path / "history.jsonl", history.to_json_lines())
-        save_state(self._checkpoint, tensors, {"settings": dict(self.settings), "state": numbers, "history": rows})
+        save_state(self._checkpoint, tensors, self._values(numbers, history, hosts))
 
     def load_checkpoint(self, solver: Solver[Any]) -> tuple[State, History] | None:
-        """State and history of the run to resume; ``None`` if there is no checkpoint.
+        """State and history of the run to resume, wherever processes have them; ``None`` if there is no checkpoint.
 
         Raises:
-            ValueError: the checkpoint is of a run with other settings, or parts of it are of another run.
+            ValueError: the checkpoint is of a run with other settings, or not all parts of it are there.
         """
-        if (saved := self.load_state()) is None:
+        if (saved := self._load(self._is_apart(solver))) is None:
             return None
         tensors, numbers, history = saved
-        state = solver.state_type.joined(tensors, numbers)
-        if state.partitioned and processes.rank() > 0:
-            state = self._load_part(solver, state.passes)
-        return state, history
+        return solver.state_type.joined(tensors, numbers), history
 
     def load_state(self) -> tuple[dict[str, Tensor], Any, History] | None:
-        """What :meth:`save_state` saved; ``None`` if there is no checkpoint.
+        """What :meth:`save_state` saved, in any of the processes; ``None`` if there is no checkpoint.
 
         Raises:
             ValueError: the checkpoint is of a run with other settings.
         """
-        if not self._checkpoint.exists():
-            return None
-        tensors, values = load_state(self._checkpoint)
-        self._check_run(values)
-        return tensors, values["state"], History(map(Row.from_dict, values["history"]))
+        return self._load(apart=False)
 
     def load_history(self) -> tuple[dict[str, Any], History]:
         """Settings and history of the run.
@@ -148,16 +149,71 @@ class RunFolder:
         values = load_values(self._checkpoint)
         return values["settings"], History(Row.from_dict(row) for row in values["history"])
 
-    def check_settings(self) -> None:
-        """Raise the errors of :meth:`load_checkpoint`, without reading the state."""
+    def has_checkpoint(self, solver: Solver[Any]) -> bool:
+        """Whether there is a checkpoint; with the errors of :meth:`load_checkpoint`, but without reading the state."""
+        return self._found(self._is_apart(solver)) is not None
+
+    def is_shared(self) -> bool:
+        """Whether all processes see the same folder."""
+        token = self.path / f"{processes.gathered(uuid4().hex)[0]}.tmp"
+        if processes.rank() == 0:
+            self.path.mkdir(parents=True, exist_ok=True)
+            token.touch()
+        processes.wait()
+        seen = all(processes.gathered(token.exists()))
+        if processes.rank() == 0:
+            token.unlink()
+        return seen
+
+    @staticmethod
+    def _is_apart(solver: Solver[Any]) -> bool:
+        """Whether each process has a part of the state of a run."""
+        return solver.state_type.partitioned and processes.count() > 1
+
+    def _load(self, apart: bool) -> tuple[dict[str, Tensor], Any, History] | None:
+        if (files := self._found(apart)) is None:
+            return None
+        loaders = {part: partial(load_state, file) for part, file in files.items()}
+        tensors, values = processes.delivered(processes.rank() if apart else 0, loaders)
+        return tensors, values["state"], History(map(Row.from_dict, values["history"]))
+
+    def _found(self, apart: bool) -> dict[int, Path] | None:
+        """The files of this process that have parts of the last checkpoint of all; ``None`` if there is none.
+
+        A part belongs to a share of the examples, and not to a machine: those that start again may have other numbers.
+        """
+        own = processes.run_on_all_ranks(lambda: list(self._saved(apart)))
+        saved = processes.concatenated(own)
+        wanted = set(range(processes.count() if apart else 1))
+        for passes in sorted({part.passes for part in saved}, reverse=True):
+            if wanted <= {part.number for part in saved if part.passes == passes}:
+                return {part.number: part.file for part in own if part.passes == passes}
+        last = max(saved, key=lambda part: part.passes, default=None)
+        # A run that ended while it wrote its first checkpoint has parts of that, and loses one pass.
+        if last is not None and last.passes > 1:
+            lost = wanted - {part.number for part in saved if part.passes == last.passes}
+            names = ", ".join(f"part {part} of {len(wanted)}, which host {last.hosts[part]} saved" for part in lost)
+            raise ValueError(
+                f"{self.path}: of the checkpoint after pass {last.passes} no process has {names}: "
+                "start that host again, with its disk, or start anew with --overwrite"
+            )
+        return None
+
+    def _saved(self, apart: bool) -> Iterator["_Part"]:
+        """The files of this run on the disk of this process."""
         if self._checkpoint.exists():
-            self._check_run(load_values(self._checkpoint))
+            values = load_values(self._checkpoint)
+            self._check_run(values)
+            yield _Part(0, values["state"].get("passes", 0), values.get("hosts", []), self._checkpoint)
+        for file in sorted(self._parts.glob("*.safetensors")) if apart else ():
+            values = load_values(file)
+            if values["settings"] == self._given:  # and not of a run before
+                yield _Part(int(file.name.partition("-")[0]), values["state"]["passes"], values["hosts"], file)
 
     def keeper(self, solver: Solver[Any]) -> "CheckpointCallback":
         """A callback that saves a run of a solver here."""
         # Processes that save parts of a state must save the same pass.
-        together = solver.state_type.partitioned and processes.count() > 1
-        return CheckpointCallback(self.save_checkpoint, 0.0 if together else PATIENCE)
+        return CheckpointCallback(self.save_checkpoint, 0.0 if self._is_apart(solver) else PATIENCE)
 
     def finished(self) -> dict[str, Any] | None:
         """The record that :meth:`finish` wrote; ``None`` if there is none.
@@ -198,6 +254,11 @@ class RunFolder:
         except (FileNotFoundError, ValueError, AttributeError):
             return False
 
+    def _values(self, numbers: Any, history: History, hosts: Sequence[str]) -> dict[str, Any]:
+        """What a checkpoint, or a part of it, has beside tensors."""
+        rows = [row.as_dict() for row in history]
+        return {"settings": dict(self.settings), "state": numbers, "history": rows, "hosts": list(hosts)}
+
     def _check_run(self, values: Mapping[str, Any]) -> None:
         if not values.keys() >= _RUN:
             raise ValueError(f"{self._checkpoint}: not the checkpoint of a run")
@@ -205,7 +266,7 @@ class RunFolder:
 
     def _check(self, file: Path, saved: Mapping[str, Any]) -> None:
         """Refuse a file of a run with other settings."""
-        given = json.loads(json.dumps(dict(self.settings)))
+        given = self._given
         for name in ["solver", *{**saved, **given}]:
             if saved.get(name) != given.get(name):
                 raise ValueError(
@@ -213,25 +274,22 @@ class RunFolder:
                     "resume with the same options, version and data, or start anew in another --out"
                 )
 
-    def _save_part(self, state: State) -> None:
-        """Save the states of all processes but the first; done when all have."""
-        if processes.rank() > 0:
-            path = self._part(state.passes)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            tensors, numbers = state.split()
-            save_state(path, tensors, {"state": numbers})
-        processes.wait()
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The settings as they are read from a file."""
+        given: dict[str, Any] = json.loads(json.dumps(dict(self.settings)))
+        return given
 
-    def _load_part(self, solver: Solver[Any], passes: int) -> State:
-        tensors, values = load_state(path := self._part(passes))
-        state = solver.state_type.joined(tensors, values["state"])
-        if state.passes != passes:
-            raise ValueError(f"{path} is of pass {state.passes}, and the checkpoint of pass {passes}: start anew")
-        return state
+    def _save_part(self, state: State, history: History, hosts: Sequence[str]) -> None:
+        """Save the state of a process, but not where the one of a pass before is, which the checkpoint needs."""
+        self._parts.mkdir(parents=True, exist_ok=True)
+        tensors, numbers = state.split()
+        file = self._parts / f"{processes.rank()}-{state.passes % 2}.safetensors"
+        save_state(file, tensors, self._values(numbers, history, hosts))
 
-    def _part(self, passes: int) -> Path:
-        """Where this process saves its state: not where the state of one pass before is, which the checkpoint needs."""
-        return self.path / "checkpoint.parts" / f"{processes.rank()}-{passes % 2}.safetensors"
+    @property
+    def _parts(self) -> Path:
+        return self.path / "checkpoint.parts"
 
     @property
     def _checkpoint(self) -> Path:
@@ -240,6 +298,22 @@ class RunFolder:
     @property
     def _record(self) -> Path:
         return self.path / "run.json"
+
+
+class _Part(NamedTuple):
+    """A file with a part of a checkpoint; the whole one is part 0.
+
+    Attributes:
+        number: of the process that saved it, and of its share of the examples.
+        passes: that the run had made.
+        hosts: that saved the parts, in order.
+        file: on the disk of one process.
+    """
+
+    number: int
+    passes: int
+    hosts: list[str]
+    file: Path
 
 
 class CheckpointCallback:

@@ -4,11 +4,13 @@ import io
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 import torch
@@ -477,6 +479,40 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     first, second = (load_state(path)[0] for path in files)
     assert torch.equal(first["weights"], second["weights"])
     assert len(first["point.gaps"]) + len(second["point.gaps"]) == 36
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("solver", ["cocoa", "casimir-svrg"])
+def test_machines_without_a_shared_disk_go_on_in_any_order(folder, solver):
+    """Processes with working directories of their own, as machines have disks of their own."""
+    code = (
+        "import os, sys; os.chdir(sys.argv.pop(1).split(':')[int(os.environ['RANK'])]); "
+        "from structsmooth.cli import main; sys.exit(main())"
+    )
+    for disk in ("a", "b", "c"):
+        shutil.copytree(folder, folder / disk, ignore=lambda *_: ["a", "b", "c"])
+
+    def run(disks: str, *options: object, passes: int) -> list[tuple[int, str, str]]:
+        options = training("--solver", solver, *options, passes=passes)
+        return two_processes.ended(two_processes.started(code, disks, *options))
+
+    (status, output, _), (other, silence, _) = run("a:b", passes=2)
+    assert (status, other, silence) == (0, 0, "")
+    assert "model is on disks of their own: the model will be on" in output
+    assert not Path("b/model/model.json").exists()
+    # The disks of two machines are enough, whatever the numbers of their processes are now.
+    assert [status for status, _, _ in run("b:a", "--resume", passes=4)] == [0, 0]
+    assert [status for status, _, _ in run(".:.", passes=4)] == [0, 0]
+    assert_same_run("model", "b/model")
+    if solver == "cocoa":
+        for status, _, errors in run("b:c", "--resume", passes=6):
+            assert status == 2
+            lost = f"of the checkpoint after pass 4 no process has part 1 of 2, which host {gethostname()} saved"
+            assert lost in errors
+            assert "reading" not in errors
+    else:  # each process has the whole state
+        assert [status for status, _, _ in run("c:b", "--resume", passes=6)] == [0, 0]
+        assert len(history("c/model")) == 7
 
 
 @pytest.mark.long

@@ -66,7 +66,7 @@ def test_a_record_takes_the_place_of_the_checkpoint(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "new", {"solver": "bcfw", "lam": 0.1})
     assert folder.finished() is None
     experiment(2).run(random_problem((3, 2)), folder=folder)
-    folder.check_settings()
+    assert folder.has_checkpoint(experiment(2).solver)
     folder.finish({"score": 0.5})
     assert [path.name for path in folder.path.iterdir()] == ["run.json"]
     assert folder.finished() == {"settings": {"solver": "bcfw", "lam": 0.1}, "score": 0.5}
