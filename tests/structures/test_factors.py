@@ -87,6 +87,20 @@ def test_named_factors_are_what_they_say(name: str) -> None:
         assert_close(graph.score(y.expand(3, -1)), expected)
 
 
+def test_places_may_have_transitions_of_their_own() -> None:
+    """The sum of labels modulo four, where place p counts p + 1 times."""
+    places = torch.arange(1, 4)
+    transitions = (torch.arange(4)[:, None] + places[:, None, None] * torch.arange(2)) % 4
+    final, unary = torch.tensor([0.0, -INF, 1.0, -INF]).double(), torch.tensor([[[0.0, 0.5]] * 3]).double()
+    automaton = Automaton(torch.arange(3), transitions, final)
+    graph = FactorGraph(unary, torch.zeros(0, 2).long(), torch.zeros(2, 2).double(), factors=[automaton])
+    outputs = all_labelings(3, 2)
+    expected = 0.5 * outputs.sum(1) + final[outputs @ places % 4]
+    assert_close(torch.stack([graph.score(y[None]) for y in outputs])[:, 0], expected)
+    assert_close(graph.logsumexp()[0], expected.logsumexp(0))
+    assert_close(graph.max()[0][0], expected.max())
+
+
 @every_factor
 def test_the_relaxation_of_one_factor_is_tight(name: str) -> None:
     graph = scattered([DEFINED[name][0]])
