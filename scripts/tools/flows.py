@@ -1,0 +1,119 @@
+"""What four calls pass through: files, functions, and which share of the lines of these files is that of functions.
+
+The calls are a loss of the README's layer, forward and backward, its solver, and the command that it begins with. Each
+runs twice, with compiled loops, and what counts is the second time: what Python enters of the library. A function's
+lines are those from its first decorator to its end.
+
+    python -m scripts flows
+    python -m scripts flows hinge --functions
+"""
+
+import inspect
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from scripts.shared.harness import command, option
+from structsmooth import LinearChain, LinearModuleProblem, LinearScore, ProximalBCFW, StructuralHinge
+from structsmooth.cli import main as structsmooth
+
+ROOT = Path(__file__).parents[2]
+HOUSE = tuple(ROOT / part for part in ("structsmooth", "models", "tasks"))
+
+
+def layer(loss: StructuralHinge) -> None:
+    """A step of the layer of the README."""
+    x = torch.randn(32, 10, 8)
+    scores, transition = torch.nn.Linear(8, 3), torch.nn.Parameter(torch.zeros(3, 3))
+    loss(LinearChain(scores(x), transition), x[..., :3].argmax(-1)).backward()
+
+
+def proximal_bcfw() -> None:
+    """The solver of the README."""
+    x = torch.randn(32, 10, 8, dtype=torch.float64)
+    problem = LinearModuleProblem(LinearScore(8, 3), list(zip(x, x[..., :3].argmax(-1), strict=True)))
+    ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=200)
+
+
+def train_ner() -> None:
+    """The first command of the README."""
+    with TemporaryDirectory() as folder:
+        structsmooth(["train", "ner", "--words-only", "--out", f"{folder}/run"])
+
+
+FLOWS: dict[str, Callable[[], None]] = {
+    "crf": lambda: layer(StructuralHinge.crf()),
+    "hinge": lambda: layer(StructuralHinge()),
+    "proximal-bcfw": proximal_bcfw,
+    "train-ner": train_ner,
+}
+
+
+class Walk(NamedTuple):
+    """The functions of the library that a flow enters, by their files."""
+
+    functions: dict[Path, set[CodeType]]
+
+    @property
+    def lines(self) -> int:
+        """Lines of the files."""
+        return sum(len(file.read_bytes().splitlines()) for file in self.functions)
+
+    @property
+    def entered(self) -> int:
+        """Lines of the functions; those of a function inside of another count once."""
+        return sum(len(set[int]().union(*map(lines_of, codes))) for codes in self.functions.values())
+
+    @property
+    def counts(self) -> tuple[int, int, int, int, float]:
+        """Files, functions, lines of both, and their share."""
+        functions = sum(map(len, self.functions.values()))
+        return len(self.functions), functions, self.lines, self.entered, self.entered / self.lines
+
+
+def lines_of(code: CodeType) -> Iterable[int]:
+    """The lines of a function, or of a class or an expression that runs as one."""
+    return range(code.co_firstlineno, code.co_firstlineno + len(inspect.getsourcelines(code)[0]))
+
+
+def walk(flow: Callable[[], None]) -> Walk:
+    """What a flow enters, when it has run once before."""
+    flow()  # imports, compiles, and builds what is built once
+    found: dict[Path, set[CodeType]] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and any(part in file.parents for part in HOUSE):
+            found.setdefault(file, set()).add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        flow()
+    finally:
+        sys.setprofile(None)
+    return Walk(found)
+
+
+@command(
+    option("flows", None, "all, if none is named", nargs="*", metavar="FLOW"),
+    option("--functions", False, "also print files and functions"),
+    table=["flow", "files", "functions", "lines of the files", "of the functions", "share"],
+)
+def main(options: Namespace) -> Iterator[list[str]]:
+    """A row for each flow."""
+    for name in options.flows or FLOWS:
+        found = walk(FLOWS[name])
+        for file, functions in sorted(found.functions.items()) if options.functions else ():
+            print(f"{file.relative_to(ROOT)}: {', '.join(sorted(code.co_name for code in functions))}")
+        *counts, share = found.counts
+        yield [name, *(f"{count:,}" for count in counts), f"{share:.0%}"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
