@@ -31,7 +31,7 @@ NUMBERS = {
     ("solvers/bcfw/__init__.py", "_curvatures"),
     ("solvers/convex_concave.py", "_kept"),
     ("solvers/dual/cocoa.py", "_of_all"),
-    ("solvers/exponentiated/__init__.py", "_taus"),
+    ("solvers/baselines/exponentiated/__init__.py", "_taus"),
     ("solvers/primal/adam.py", "advance"),
     ("solvers/primal/gradient.py", "_largest_row"),
     ("solvers/state.py", "_split"),

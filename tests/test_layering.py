@@ -53,7 +53,7 @@ LAYERS = [
     {"structsmooth.solvers.base"},
     {"structsmooth.solvers.dual.base", "structsmooth.solvers.smoothing"},
     {"structsmooth.solvers.primal.gradient"},
-    {"structsmooth.solvers." + room for room in ("bcfw", "exponentiated", "sdca", "sgd", "svrg")},
+    {"structsmooth.solvers." + room for room in ("bcfw", "sdca", "sgd", "svrg")},
     {"structsmooth.solvers.primal"},
     {"structsmooth.solvers.dual"},
     {"structsmooth.solvers.soft_bcfw"},

@@ -10,7 +10,7 @@ from solver_cases import LAM, optimum, small_problem
 from structsmooth import BCFW
 from structsmooth.problems import SparseChainProblem
 from structsmooth.solvers import CuttingPlane, NSlackCuttingPlane, Status
-from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlaneState
+from structsmooth.solvers.dual.n_slack import NSlackCuttingPlaneState
 from structsmooth.solvers.bcfw.active_set import ActiveSet
 
 

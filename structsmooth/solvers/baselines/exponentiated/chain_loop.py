@@ -6,13 +6,19 @@ from torch import Tensor
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.solvers.dual.base import entropy_level
-from structsmooth.solvers.exponentiated.steps import GibbsIterate, epoch, lead_scales, near_labels, rounding_of
+from structsmooth.solvers.baselines.exponentiated.steps import (
+    GibbsIterate,
+    epoch,
+    lead_scales,
+    near_labels,
+    rounding_of,
+)
 
 
 @near_labels.register
 def _(problem: ChainProblem, center: float) -> tuple[Tensor, Tensor, Tensor]:
     """The distributions of the plain function, compiled."""
-    from structsmooth.solvers.exponentiated import compiled_chain
+    from structsmooth.solvers.baselines.exponentiated import compiled_chain
 
     data = problem.data
     problem.oracle_calls += problem.n
@@ -30,7 +36,7 @@ def _(
     """The steps of the plain loop, compiled where there are no bounds."""
     if problem.bounds is not None:
         return epoch.dispatch(object)(problem, point, order, taus, lam=lam, shrink=shrink)
-    from structsmooth.solvers.exponentiated import compiled_chain
+    from structsmooth.solvers.baselines.exponentiated import compiled_chain
 
     data = problem.data
     examples = data.checked_order(checked("order [steps]", order, torch.int64, -1)[:, None])[:, 0]

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from structsmooth import L2, BinaryGraph, Candidates, Entropy, LinearModuleProblem, ScoreModule
 from structsmooth.problems import SparseChainProblem
 from structsmooth.solvers import ExponentiatedGradient, GibbsIterate
-from structsmooth.solvers.exponentiated.steps import epoch, near_labels
+from structsmooth.solvers.baselines.exponentiated.steps import epoch, near_labels
 
 Array = NDArray[np.float64]
 either = pytest.mark.parametrize("problem", [small_problem(), crf()], ids=["hinges", "likelihood"])
@@ -161,7 +161,7 @@ def test_a_fall_of_the_dual_makes_constants_last(monkeypatch: pytest.MonkeyPatch
         asked.append(shrink)
         return replace(point, values=point.values - 1.0)
 
-    monkeypatch.setattr("structsmooth.solvers.exponentiated.epoch", falling)
+    monkeypatch.setattr("structsmooth.solvers.baselines.exponentiated.epoch", falling)
     history = solver.solve(problem, lam=LAM, passes=3).history
     assert asked == [0.95, 0.975, 0.9875]
     assert len(set(history.column("dual"))) == 1
