@@ -12,7 +12,7 @@ from source_tree import ROOT
 
 # What works on problems that keep their data on the CPU, wherever these came from, or has taken them there.
 ON_HOST = (
-    *("compiled", "chain_loop", "program_loop", "loop_arguments", "linear/chain/", "linear/factor_graph/"),
+    *("compiled", "chain_loop", "bcfw/loops", "linear/chain/", "linear/factor_graph/"),
     *("linear/programs/", "soft_bcfw/", "baselines/dlpw.py", "baselines/smo.py", "dual/path/solution.py"),
 )
 MAKERS = {f"torch.{name}" for name in ("empty", "eye", "full", "linspace", "ones", "rand", "randn", "tensor", "zeros")}

@@ -24,8 +24,8 @@ from structsmooth import Entropy
 from structsmooth.cli.comparison import effort, first_row
 from structsmooth.history import Row
 from structsmooth.problems import SparseChainProblem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import ExponentiatedGradient, History, ProximalSDCA, Solver
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
 
 _ACCURACIES = (1e-2, 1e-3, 1e-4, 1e-5)

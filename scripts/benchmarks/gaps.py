@@ -38,8 +38,8 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.factors import Count, LocalPolytope
 from structsmooth.history import Row
 from structsmooth.problems import LinearProblem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import History, Solver
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
 
 

@@ -20,8 +20,8 @@ from scripts.shared.harness import RequestError, command, in_processes, memory, 
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.problems import SparseChainProblem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import SOLVERS, Progress
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Chunking
 from structsmooth.tasks.text.tagging import Tagging
 from structsmooth.text.corpus import Sentence

@@ -21,8 +21,8 @@ from structsmooth.cli.comparison import first_row
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.history import History
 from structsmooth.problems import SparseChainProblem, partitioned
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import CoCoA, State
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER, Task
 
 

@@ -23,8 +23,8 @@ from structsmooth import BCFW, SGD
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.problems import SparseChainProblem
+from structsmooth.settings import parse_lam
 from structsmooth.smoothing import Max
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
 
 

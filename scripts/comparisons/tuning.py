@@ -25,8 +25,8 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.encoders import PretrainedEncoder
 from structsmooth.encoders.tuning import LOSSES, Network, Tagged, Tuning, tune
 from structsmooth.experiments import RunFolder
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import Progress, Stop
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Corpus
 

@@ -16,8 +16,8 @@ from structsmooth.checkpoint import write_atomic
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.report import markdown_table
 from structsmooth.problems import Problem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import History, Progress, Solver, Status, Stop
-from structsmooth.solvers.checks import parse_lam
 
 Reached = dict[tuple[str, str], list[History]]
 """Histories by solver and column of the tables, one for each seed."""

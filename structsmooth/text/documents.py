@@ -14,7 +14,7 @@ from structsmooth.files import LIMIT_VARIABLE, size_limit
 from structsmooth.text.corpus import Allowed, Sentence
 from structsmooth.text.lines import WORD
 from structsmooth.text.schemes import Entity, entities, entity_tags
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.standalone import Splitter
 
 _BREAKS = re.compile(r"\n(?:[^\S\n]*\n)*")  # line breaks with nothing but blanks between them
 

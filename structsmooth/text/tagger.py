@@ -19,7 +19,7 @@ from structsmooth.problems import (
     LinearProblem,
     SparseChainProblem,
 )
-from structsmooth.problems.linear.chain.unknown import agreeing_labels
+from structsmooth.problems.linear.chain.data import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max

@@ -14,10 +14,9 @@ from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.batches import StructureBatch, offsets_of
+from structsmooth.problems.linear.batches import Constants, StructureBatch, offsets_of
 from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, VectorMap, respond
 from structsmooth.problems.linear.completed import Completed, agreeing_labels, completed_collate
-from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem, stacked
 from structsmooth.problems.sharding import of_examples

@@ -8,9 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.settings import check_number
+from structsmooth.settings import check_number, parse_lam
 from structsmooth.solvers.bcfw import BCFW, BCFWState
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.state import Work

@@ -10,8 +10,8 @@ from solver_cases import LAM, optimum, small_problem
 from structsmooth import BCFW
 from structsmooth.problems import SparseChainProblem
 from structsmooth.solvers import CuttingPlane, NSlackCuttingPlane, Status
-from structsmooth.solvers.dual.n_slack import NSlackCuttingPlaneState
 from structsmooth.solvers.bcfw.active_set import ActiveSet
+from structsmooth.solvers.dual.n_slack import NSlackCuttingPlaneState
 
 
 def state_after(passes: int, solver: NSlackCuttingPlane) -> NSlackCuttingPlaneState:

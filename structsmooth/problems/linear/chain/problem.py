@@ -20,9 +20,8 @@ from structsmooth.problems.linear.arrays import checked, on_host
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import OracleOutput, respond
-from structsmooth.problems.linear.chain.data import ChainData, Part, checked_mask, smoothing, summed
+from structsmooth.problems.linear.chain.data import ChainData, Part, agreeing_labels, checked_mask, smoothing, summed
 from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
-from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.reductions import all_reduced, mean, mean_rows, rows
 from structsmooth.problems.sharding import of_examples

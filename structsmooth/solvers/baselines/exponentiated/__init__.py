@@ -13,9 +13,9 @@ from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.sharding import agreed
 from structsmooth.settings import Positive
-from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood, entropy_level
 from structsmooth.solvers.baselines.exponentiated import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.baselines.exponentiated.steps import GibbsIterate, epoch, near_labels
+from structsmooth.solvers.dual.base import DualSolver, checked_hinges_or_likelihood, entropy_level
 from structsmooth.solvers.state import State
 
 # What a success takes off a constant, at first.

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.solvers.dual.base import entropy_level
 from structsmooth.solvers.baselines.exponentiated.steps import (
     GibbsIterate,
     epoch,
@@ -13,6 +12,7 @@ from structsmooth.solvers.baselines.exponentiated.steps import (
     near_labels,
     rounding_of,
 )
+from structsmooth.solvers.dual.base import entropy_level
 
 
 @near_labels.register
