@@ -1,17 +1,21 @@
 """What four calls pass through: files, functions, and which share of the lines of these files is that of functions.
 
-The calls are a loss of the README's layer, forward and backward, its solver, and the command that it begins with. Each
-runs twice, with compiled loops, and what counts is the second time: what Python enters of the library. A function's
-lines are those from its first decorator to its end.
+The calls are a loss of the layer of the README with its gradient, by likelihood and by hinge, the README's solver, and
+the first command of the README, with its defaults. Each is made twice, with compiled loops, and what counts is what
+Python enters of the library the second time. A function's lines are those from its first decorator to its end.
 
     python -m scripts flows
     python -m scripts flows hinge --functions
 """
 
 import inspect
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
@@ -24,34 +28,34 @@ from structsmooth import LinearChain, LinearModuleProblem, LinearScore, Proximal
 from structsmooth.cli import main as structsmooth
 
 ROOT = Path(__file__).parents[2]
-HOUSE = tuple(ROOT / part for part in ("structsmooth", "models", "tasks"))
+HOUSE = tuple(str(ROOT / part) + os.sep for part in ("structsmooth", "models", "tasks"))
 
 
-def layer(loss: StructuralHinge) -> None:
+def layer(loss: StructuralHinge) -> Callable[[], None]:
     """A step of the layer of the README."""
     x = torch.randn(32, 10, 8)
-    scores, transition = torch.nn.Linear(8, 3), torch.nn.Parameter(torch.zeros(3, 3))
-    loss(LinearChain(scores(x), transition), x[..., :3].argmax(-1)).backward()
+    y, scores, transition = x[..., :3].argmax(-1), torch.nn.Linear(8, 3), torch.nn.Parameter(torch.zeros(3, 3))
+    return lambda: loss(LinearChain(scores(x), transition), y).backward()
 
 
-def proximal_bcfw() -> None:
+def proximal_bcfw() -> Callable[[], object]:
     """The solver of the README."""
     x = torch.randn(32, 10, 8, dtype=torch.float64)
     problem = LinearModuleProblem(LinearScore(8, 3), list(zip(x, x[..., :3].argmax(-1), strict=True)))
-    ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=200)
+    return lambda: ProximalBCFW(gap_tolerance=0.01).solve(problem, lam="1/n", passes=200)
 
 
 def train_ner() -> None:
     """The first command of the README."""
-    with TemporaryDirectory() as folder:
-        structsmooth(["train", "ner", "--words-only", "--out", f"{folder}/run"])
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()):
+        structsmooth(["train", "ner", "--words-only", "--quiet", "--out", f"{folder}/run"])
 
 
-FLOWS: dict[str, Callable[[], None]] = {
+FLOWS: dict[str, Callable[[], Callable[[], object]]] = {
     "crf": lambda: layer(StructuralHinge.crf()),
     "hinge": lambda: layer(StructuralHinge()),
     "proximal-bcfw": proximal_bcfw,
-    "train-ner": train_ner,
+    "train-ner": lambda: train_ner,
 }
 
 
@@ -82,22 +86,22 @@ def lines_of(code: CodeType) -> Iterable[int]:
     return range(code.co_firstlineno, code.co_firstlineno + len(inspect.getsourcelines(code)[0]))
 
 
-def walk(flow: Callable[[], None]) -> Walk:
-    """What a flow enters, when it has run once before."""
+def walk(flow: Callable[[], object]) -> Walk:
+    """What a call enters, when it has been made once before."""
     flow()  # imports, compiles, and builds what is built once
-    found: dict[Path, set[CodeType]] = {}
+    found = set[CodeType]()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        file = Path(frame.f_code.co_filename)
-        if event == "call" and any(part in file.parents for part in HOUSE):
-            found.setdefault(file, set()).add(frame.f_code)
+        if event == "call":
+            found.add(frame.f_code)
 
     sys.setprofile(note)
     try:
         flow()
     finally:
         sys.setprofile(None)
-    return Walk(found)
+    own = sorted((code for code in found if code.co_filename.startswith(HOUSE)), key=lambda code: code.co_filename)
+    return Walk({Path(file): set(codes) for file, codes in groupby(own, lambda code: code.co_filename)})
 
 
 @command(
@@ -108,7 +112,7 @@ def walk(flow: Callable[[], None]) -> Walk:
 def main(options: Namespace) -> Iterator[list[str]]:
     """A row for each flow."""
     for name in options.flows or FLOWS:
-        found = walk(FLOWS[name])
+        found = walk(FLOWS[name]())
         for file, functions in sorted(found.functions.items()) if options.functions else ():
             print(f"{file.relative_to(ROOT)}: {', '.join(sorted(code.co_name for code in functions))}")
         *counts, share = found.counts

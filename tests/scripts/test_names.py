@@ -21,7 +21,7 @@ def test_all_are_listed_with_a_sentence(capsys):
     printed = capsys.readouterr().out
     assert printed.endswith("\n".join(listing()) + "\n")
     for name in scripts():
-        assert re.search(rf"^  {name} +\w.*[.:]$", printed, re.M), name
+        assert re.search(rf"^  {name} +\w.*[.:?]$", printed, re.M), name
 
 
 @pytest.mark.parametrize("page", FOLDERS, ids=lambda page: page.parent.name)

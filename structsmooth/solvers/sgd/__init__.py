@@ -27,7 +27,7 @@ class SGDState(GradientState):
 
 @dataclass(frozen=True)
 class SGD(GradientSolver[SGDState]):
-    """Stochastic subgradient descent, no smoothing.
+    """Stochastic subgradient descent, without smoothing.
 
     The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.averaging.newest_weight`.
 
