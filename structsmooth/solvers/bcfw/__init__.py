@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import PositiveInt
 from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.bcfw import loops  # noqa: F401 - it registers them

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import PositiveInt
 from structsmooth.solvers.bcfw import BCFW, BCFWState, valued
 from structsmooth.solvers.bcfw.active_set import ActiveSet, Cache

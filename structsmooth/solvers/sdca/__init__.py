@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.derived import TiltedProblem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState

@@ -11,7 +11,7 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive
 from structsmooth.solvers.baselines.exponentiated import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.baselines.exponentiated.steps import GibbsIterate, epoch, near_labels
