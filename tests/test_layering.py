@@ -22,7 +22,6 @@ LAYERS = [
         "structsmooth.settings",
         "structsmooth.sparse_vectors",
         "structsmooth.spelling",
-        "structsmooth.terminal",
         "structsmooth.messages",
         "structsmooth.plain",
     },

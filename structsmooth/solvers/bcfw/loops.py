@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.arguments import checked
 from structsmooth.compiled.threads import on_threads
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.linear.chain.packed import Changes, packed, unpacked
 from structsmooth.problems.linear.chain.problem import ChainProblem

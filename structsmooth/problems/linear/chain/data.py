@@ -10,9 +10,9 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.arguments import checked
 from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.scores import TransitionMask, linear_chain
 from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences, pad
 from structsmooth.smoothing import L2, Entropy, Max, Smoother

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth.compiled import threads
+from structsmooth.compiled.arguments import checked, on_host
 from structsmooth.costs import Cost, Hamming
 from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
-from structsmooth.problems.linear.arrays import checked, on_host
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import OracleOutput, respond
