@@ -15,7 +15,8 @@ _HERE = Path(__file__).parent
 
 def scripts() -> dict[str, Path]:
     """The files that run, by the names that they run by; a package has the name of its folder."""
-    found = [path for path in sorted(_HERE.glob("**/*.py")) if "\nif __name__ ==" in path.read_text(encoding="utf-8")]
+    files = sorted(_HERE.glob("**/*.py"), key=lambda path: (path.parent, path))
+    found = [path for path in files if "\nif __name__ ==" in path.read_text(encoding="utf-8")]
     found.remove(_HERE / "__main__.py")
     return {path.parent.name if path.stem == "__main__" else path.stem: path for path in found}
 
@@ -30,8 +31,8 @@ def listing() -> Iterator[str]:
     for folder, found in groupby(scripts().items(), lambda script: script[1].parent.name):
         yield f"\n{folder}"
         for name, path in found:
-            summary = ast.get_docstring(ast.parse(path.read_bytes())) or ""
-            yield f"  {name:<16}  {summary.partition(chr(10))[0]}"
+            docstring = str(ast.get_docstring(ast.parse(path.read_bytes())))
+            yield f"  {name:<16}  {docstring.splitlines()[0]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
