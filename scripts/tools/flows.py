@@ -2,17 +2,17 @@
 
 The calls are a loss of the layer of the README with its gradient, by likelihood and by hinge, the README's solver, and
 the first command of the README, with its defaults. Each is made twice, with compiled loops, and what counts is what
-Python enters of the library the second time. A function's lines are those from its first decorator to its end.
+Python enters of the library the second time. A function's lines are those from its first decorator to the last that
+runs.
 
     python -m scripts flows
     python -m scripts flows hinge --functions
 """
 
-import inspect
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import groupby
@@ -81,9 +81,11 @@ class Walk(NamedTuple):
         return len(self.functions), functions, self.lines, self.entered, self.entered / self.lines
 
 
-def lines_of(code: CodeType) -> Iterable[int]:
-    """The lines of a function, or of a class or an expression that runs as one."""
-    return range(code.co_firstlineno, code.co_firstlineno + len(inspect.getsourcelines(code)[0]))
+def lines_of(code: CodeType) -> range:
+    """The lines of a function, or of an expression that runs as one, with those of functions inside of it."""
+    own = [line for *_, line in code.co_lines() if line is not None]
+    inner = [lines_of(part)[-1] for part in code.co_consts if isinstance(part, CodeType)]
+    return range(code.co_firstlineno, max(own + inner) + 1)
 
 
 def walk(flow: Callable[[], object]) -> Walk:
