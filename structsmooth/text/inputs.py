@@ -103,6 +103,7 @@ class Inputs:
             if is_text:
                 return self._texts(name, "text")
             sample = Sample(name, begin)
+            # In this order: CoNLL-U has columns, too, and lines of JSON may look like words with tags.
             if not reading.chosen and sample.universal:
                 return Universal(keeps_lines=True)
             if (kind := sample.texts(reading)) is not None:
@@ -151,6 +152,7 @@ class Inputs:
             if columns not in (0, self.columns - 2) or (columns and roles.tag is None):
                 raise ValueError(self._other(sample.name, str(count), text=not sample.tabbed))
             return roles
+        # With as many columns as in training the last has tags; with one less the file has none.
         tags = {self.columns: count - 1, self.columns - 1: None}
         return replace(roles, tag=tags.get(count - roles.word, roles.tag))
 
