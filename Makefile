@@ -54,10 +54,10 @@ test-portable: .venv/installed-dev
 gpu: .venv/installed-dev
 	$(BIN)/pytest tests/interpreted/chains.py tests/interpreted/programs.py tests/interpreted/solvers.py
 	$(BIN)/pytest tests/structures/test_contract.py -k other_devices
-	$(BIN)/python scripts/benchmark_gpu.py --out runs/gpu.md
+	$(BIN)/python -m scripts gpu --out runs/gpu.md
 
 gpu-compile: .venv/installed-dev
-	$(BIN)/python scripts/compile_kernels.py
+	$(BIN)/python -m scripts compile_kernels
 
 test-oldest: .venv-oldest/installed
 	.venv-oldest/bin/pytest $(IN_PARALLEL) $(NUMERICAL)

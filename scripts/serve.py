@@ -1,6 +1,6 @@
 """An HTTP endpoint for a trained tagger, by Python's own server: lists of words in, their tags out, both in JSON.
 
-    python -m scripts.serve runs/mine --port 8000
+    python -m scripts serve runs/mine --port 8000
     curl --data '[["Ada", "sang"]]' localhost:8000
 
 Each request has a thread of its own, and compiled oracles release the GIL.
@@ -12,7 +12,7 @@ from argparse import Namespace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from scripts.harness import RequestError, command, option, reading
+from scripts.shared.harness import RequestError, command, option, reading
 from structsmooth import load
 
 LARGEST = 2**20  # bytes of a request

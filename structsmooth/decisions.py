@@ -24,7 +24,7 @@ class SPOPlus(nn.Module):
 
     With true scores c, predicted ones θ, and the best decision y* for c, it is
     max over y of ⟨2θ − c, ν(y)⟩ − ⟨2θ − c, ν(y*)⟩. That is the structural hinge of the scores 2θ whose cost of a
-    decision is its regret ⟨c, ν(y*) − ν(y)⟩. One call of the max oracle, besides that for y*.
+    decision is its regret ⟨c, ν(y*) − ν(y)⟩. It takes one call of the max oracle, besides that for y*.
 
     Args:
         smoother: of the maximum; ``Max()`` for the loss of the paper.

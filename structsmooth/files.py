@@ -111,7 +111,7 @@ def writing(name: object) -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever reads has seen enough: no fault of the file
         raise
     except Exception as error:
         known = getattr(error, "filename", None)

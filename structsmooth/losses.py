@@ -27,10 +27,10 @@ Margin = PartCosts | Tensor | tuple[Tensor, ...] | Literal["hamming"]
 class StructuralHinge(nn.Module):
     """h_μ(θ + ℓ(y, ·)) − ⟨θ, ν(y)⟩: the structural hinge loss and, depending on the settings, related losses.
 
-    Convex in θ, to be minimized, and non-negative for a cost with ℓ(y, y) = 0. Parts may be forbidden by scores of
-    -inf, but not those of the labels: that is an error under ``validate_args`` of the structure, which names the
-    examples. Without it and inside ``torch.compile``, an example whose labels are forbidden, or whose scores are NaN or
-    +inf, has a loss of +inf and no gradient, and the other examples have theirs.
+    The loss is convex in θ, is to be minimized, and is non-negative for a cost with ℓ(y, y) = 0. Parts may be forbidden
+    by scores of -inf, but not those of the labels: that is an error under ``validate_args`` of the structure, which
+    names the examples. Without it and inside ``torch.compile``, an example whose labels are forbidden, or whose scores
+    are NaN or +inf, has a loss of +inf and no gradient, and the other examples have theirs.
 
     Labels may be partial: with ``allowed``, the score of the labels becomes h_μ of the scores of all outputs that agree
     with what is known, and wrong labels cost where they are known. This is the marginal likelihood with ``Entropy(1)``
@@ -275,7 +275,7 @@ def require_structure(value: object, what: str) -> None:
 class SlackRescaledHinge(StructuralHinge):
     """h_μ of ℓ(y, y') (1 + score(y') − score(y)): the structural hinge loss with slack rescaling.
 
-    For :class:`~structsmooth.LinearChain` and :class:`~structsmooth.Tree`, by the exact oracles of
+    It takes a :class:`~structsmooth.LinearChain` or a :class:`~structsmooth.Tree`, and calls the exact oracles of
     :class:`~structsmooth.structures.SlackRescaled`. Like :class:`StructuralHinge` with a cost, it is convex and an
     upper bound on the cost of the best output, and labels must not be forbidden. But all outputs have the same margin,
     1, and the cost multiplies what is lacking: an output with many mistakes that scores low enough does not matter.

@@ -71,8 +71,10 @@ def from_plain(hint: Any, value: Any, name: str) -> Any:
         return _instance(origin, value, name)
     if hasattr(origin, "_fields"):  # a named tuple
         return origin(*from_plain(tuple[tuple(get_type_hints(origin).values())], value, name))  # type: ignore[misc]
+    # JSON writes 1.0 as 1 in other languages; True is no number, hence ``type`` and not ``isinstance``.
     if origin is float and type(value) is int:
         value = float(value)
+    # Arrays of numpy and tensors, to which such numbers go, have 64 bits.
     if origin is int and type(value) is int and abs(value) >= 1 << 63:
         raise ValueError(f"{name} must be a number of 64 bits, got {value}")
     expected = list if origin is tuple else origin

@@ -1,4 +1,4 @@
-"""The processes of a run, as ``torchrun`` starts them: joining them, dividing work, and combining results."""
+"""The processes of a run, as ``torchrun`` starts them: joining them, dividing work and data, and combining results."""
 
 import os
 import time
@@ -8,8 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
+
+from structsmooth.files import checksum, checksum_of_parts, shards
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
@@ -253,3 +256,49 @@ def _noticing_losses() -> Iterator[None]:
         reason = str(error).split(". ")[0]  # advice follows
         index = os.environ.get("RANK", rank())  # also before the processes have joined
         raise ConnectionError(f"process {index} cannot reach the others, one may have ended ({reason})") from error
+
+
+def process_share(n: int) -> range:
+    """The numbers of this process's own examples.
+
+    Raises:
+        ValueError: fewer examples than processes.
+    """
+    if n < count():
+        raise ValueError(f"{count()} processes need an example each, got {n} examples in all")
+    return share(n)
+
+
+def own_files(path: str) -> list[str] | None:
+    """The files that this process reads, of those that a pattern stands for: neighbours, as equal in bytes as may be.
+
+    ``None`` if the files are so few, or so unequal, that a process would have none: then all read all of them.
+
+    Raises:
+        FileNotFoundError: no file matches the pattern.
+    """
+    files, readers = shards(path), count()
+    if readers == 1 or len(files) < readers:
+        return None
+    sizes = np.array([os.path.getsize(file) for file in files])
+    owners = (2 * sizes.cumsum() - sizes) * readers // (2 * sizes.sum())  # of the byte in the middle of each file
+    if len(np.unique(owners)) < readers:
+        return None
+    return [file for file, owner in zip(files, owners, strict=True) if owner == rank()]
+
+
+def checksum_of_all(path: str) -> int:
+    """The checksum of the training data of all processes, each of which reads its own files.
+
+    Every process that joined calls it.
+
+    Raises:
+        OSError: a file that some process cannot read.
+    """
+
+    def own() -> tuple[list[int], int | None]:
+        files = own_files(path)
+        return ([], checksum(path)) if files is None else (list(map(checksum, files)), None)
+
+    parts, whole = run_on_all_ranks(own)
+    return checksum_of_parts(concatenated(parts)) if whole is None else whole

@@ -13,8 +13,8 @@ from structsmooth.structures.base import PartCosts, Structure, widened
 class MinimumRisk(nn.Module):
     """E ℓ(y, Y) over outputs Y of the distribution exp(score / temperature): the risk of the model, not a bound on it.
 
-    Bounded, smooth, and not convex: where the labels score far too low, the gradient nearly vanishes. So start from a
-    model that was trained with another loss. For temperature → 0 it is the cost of the best output.
+    The risk is bounded and smooth, but not convex: where the labels score far too low, the gradient nearly vanishes. So
+    start from a model that was trained with another loss. For temperature → 0 it is the cost of the best output.
 
     Args:
         cost: task loss, as in :meth:`Structure.cost_augmented`; ``"hamming"`` is ``Hamming()``.

@@ -145,9 +145,9 @@ class Entropy(Smoother):
 class SparseMAP(Smoother):
     """ℓ₂ smoothing in the space of parts: max of ⟨θ, m⟩ − (μ/2)‖m‖² over the convex hull of the outputs' parts ν(y).
 
-    Exact for every structure with a max oracle, by an active set of outputs; see :func:`sparse_map`. Values are twice
-    differentiable almost everywhere. The largest score is at least h_μ, and more by at most
-    (μ/2) max ‖ν(y)‖²: an output by itself loses (μ/2)‖ν(y)‖², which losses take from the score of the labels, too.
+    It is exact for every structure with a max oracle, by an active set of outputs; see :func:`sparse_map`. Values are
+    twice differentiable almost everywhere. The largest score is at least h_μ, and more by at most (μ/2) max ‖ν(y)‖²: an
+    output by itself loses (μ/2)‖ν(y)‖², which losses take from the score of the labels, too.
 
     Args:
         mu: level of smoothing, > 0, in units of the score.

@@ -12,7 +12,7 @@ Rule = Literal["margin", "entropy", "length-normalized"]
 """By what examples are called uncertain."""
 
 DEFAULT: Rule = "length-normalized"
-"""The rule that :mod:`scripts.compare_annotation` found best by the number of words annotated."""
+"""The rule that ``python -m scripts annotation`` found best by the number of words annotated."""
 
 _MOST_SHARED = 0.5  # of the distinct words of two examples that are not near-duplicates
 

@@ -15,8 +15,8 @@ from structsmooth.files import data_file
 from structsmooth.markup import Block, Markup, alternatives, element, joined
 from structsmooth.plain import check_entries, from_plain, is_needed, plain
 from structsmooth.problems import Problem
+from structsmooth.processes import process_share
 from structsmooth.settings import check_settings
-from structsmooth.shares import process_share
 from structsmooth.tasks.json_lines import Predictions as Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.text.lines import read_text

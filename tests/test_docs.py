@@ -124,6 +124,16 @@ def test_links_lead_to_files(path):
     assert not missing
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_pages_of_marks_say_where_they_are_shown(path):
+    """Formatters take a mark in a block of code for code, and change it."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"--8 < ?--", text)
+    if re.search(r"^(--8<--|::: )", text, re.M):
+        page = path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        assert re.match(rf"(# .*\n\n)?.*`make docs`.*\bbuild/site/{page}\b", text)
+
+
 PACKAGES = [
     structsmooth,
     structsmooth.decisions,
@@ -146,7 +156,7 @@ def exported(package):
 
 
 TIME_OR_MEMORY = re.compile(r"\b\d[\d.,]* (?:ms|µs|s|CPU seconds|MB|GB)\b")
-COMMAND = re.compile(r"scripts[/.]|measurements\.md|reproduction\.md|structsmooth (?:train|path|predict)\b")
+COMMAND = re.compile(r"scripts[/. ]|measurements\.md|reproduction\.md|structsmooth (?:train|path|predict)\b")
 # Borders of phones in ms; and the best path of an hour, which no command prints.
 UNPRINTED = {"docs/recipes.md": "## Forced alignment", "docs/structures/paths.md": "## Alignment"}
 

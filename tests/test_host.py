@@ -12,7 +12,7 @@ from source_tree import ROOT
 
 # What works on problems that keep their data on the CPU, wherever these came from, or has taken them there.
 ON_HOST = (
-    *("compiled", "chain_loop", "program_loop", "loop_arguments", "linear/chain/", "linear/factor_graph/"),
+    *("compiled", "chain_loop", "bcfw/loops", "linear/chain/", "linear/factor_graph/"),
     *("linear/programs/", "soft_bcfw/", "baselines/dlpw.py", "baselines/smo.py", "dual/path/solution.py"),
 )
 MAKERS = {f"torch.{name}" for name in ("empty", "eye", "full", "linspace", "ones", "rand", "randn", "tensor", "zeros")}
@@ -31,7 +31,7 @@ NUMBERS = {
     ("solvers/bcfw/__init__.py", "_curvatures"),
     ("solvers/convex_concave.py", "_kept"),
     ("solvers/dual/cocoa.py", "_of_all"),
-    ("solvers/exponentiated/__init__.py", "_taus"),
+    ("solvers/baselines/exponentiated/__init__.py", "_taus"),
     ("solvers/primal/adam.py", "advance"),
     ("solvers/primal/gradient.py", "_largest_row"),
     ("solvers/state.py", "_split"),

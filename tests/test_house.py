@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Iterator
@@ -98,3 +99,11 @@ def test_long_tests_are_tests():
     for line in (ROOT / "tests" / "long.txt").read_text(encoding="utf-8").splitlines()[1:]:
         path, *_, name = line.split()[1].split("::")
         assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), line
+
+
+def test_baselines_say_why_they_are_kept():
+    folder = ROOT / "structsmooth" / "solvers" / "baselines"
+    reasons = ast.get_docstring(ast.parse((folder / "__init__.py").read_bytes()))
+    named = re.findall(r"^\* ``(\w+)``: ", reasons, re.M)
+    kept = {path.stem for path in folder.iterdir() if not path.stem.startswith(("_", "compiled"))}
+    assert sorted(named) == sorted(kept)

@@ -5,7 +5,7 @@ import json
 import pytest
 from source_tree import ROOT
 
-from scripts.run_notebooks import FOLDER, executed, main
+from scripts.tools.run_notebooks import FOLDER, executed, main
 
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from scripts.gallery import front, solvers, structures, tasks
-from scripts.harness import command, option
+from scripts.shared.harness import command, option
 from structsmooth.files import DATA_VARIABLE
 
 
@@ -20,7 +20,7 @@ from structsmooth.files import DATA_VARIABLE
     option("--only", None, "draw these alone", choices=("structures", "tasks", "solvers", "front")),
     option("--data", None, f"folder with the network of localization, if not that of {DATA_VARIABLE}", metavar="DIR"),
     threads=None,
-    program="python -m scripts.gallery",
+    program="python -m scripts gallery",
 )
 def main(options: Namespace) -> None:
     """Draw the pictures into a folder."""

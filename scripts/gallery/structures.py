@@ -1,7 +1,4 @@
-"""A picture of each structure: an example with its best output, and marginals where it has them.
-
-The gallery shows the code between the marks as well.
-"""
+"""A picture of each structure: an example with its best output, and marginals where it has them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +39,6 @@ def draw_all(folder: Path) -> None:
         draw().savefig(folder / f"{name}.png", dpi=_DPI)
 
 
-# --8<-- [start:chain]
 def chain() -> Figure:
     """Marginals of labels, with the best sequence."""
     states, length = 5, 16
@@ -59,10 +55,6 @@ def chain() -> Figure:
     return figure
 
 
-# --8<-- [end:chain]
-
-
-# --8<-- [start:tree]
 def tree() -> Figure:
     """Probabilities of the labels of the nodes of a tree, with the best labels."""
     parents = torch.tensor([[-1, 0, 0, 1, 1, 2, 2, 2]])
@@ -85,10 +77,6 @@ def tree() -> Figure:
     return figure
 
 
-# --8<-- [end:tree]
-
-
-# --8<-- [start:deformable_tree]
 def deformable_tree() -> Figure:
     """Scores of places of one joint, and the best places of all."""
     names, parents = ("head", "chest", "left hand", "right hand", "feet"), torch.tensor([-1, 0, 1, 1, 1])
@@ -111,10 +99,6 @@ def deformable_tree() -> Figure:
     return figure
 
 
-# --8<-- [end:deformable_tree]
-
-
-# --8<-- [start:candidates]
 def candidates() -> Figure:
     """Boxes by their probabilities."""
     rng = np.random.default_rng(1)
@@ -133,10 +117,6 @@ def candidates() -> Figure:
     return figure
 
 
-# --8<-- [end:candidates]
-
-
-# --8<-- [start:binary_graph]
 def binary_graph() -> Figure:
     """Object and background of a noisy picture, by a graph cut."""
     size = 48
@@ -155,10 +135,6 @@ def binary_graph() -> Figure:
     return figure
 
 
-# --8<-- [end:binary_graph]
-
-
-# --8<-- [start:factor_graph]
 def factor_graph() -> Figure:
     """Three labels of regions of a noisy picture."""
     height, width = 6, 14
@@ -178,10 +154,6 @@ def factor_graph() -> Figure:
     return figure
 
 
-# --8<-- [end:factor_graph]
-
-
-# --8<-- [start:matching]
 def matching() -> Figure:
     """Points of two kinds, matched by their distances."""
     rng = np.random.default_rng(5)
@@ -203,10 +175,6 @@ def matching() -> Figure:
     return figure
 
 
-# --8<-- [end:matching]
-
-
-# --8<-- [start:subwindows]
 def subwindows() -> Figure:
     """The best boxes of a map of scores."""
     size = (60, 100)
@@ -219,10 +187,6 @@ def subwindows() -> Figure:
     return figure
 
 
-# --8<-- [end:subwindows]
-
-
-# --8<-- [start:hidden_markov]
 def hidden_markov() -> Figure:
     """States behind a noisy signal, a part of which is missing."""
     means, stay = torch.tensor([0.0, 2.0, 4.0]).double(), 0.94
@@ -243,10 +207,6 @@ def hidden_markov() -> Figure:
     return figure
 
 
-# --8<-- [end:hidden_markov]
-
-
-# --8<-- [start:accepted]
 def accepted() -> Figure:
     """Frames aligned to a word with two pronunciations."""
     phones = ["t", "ah", "m", "ey", "aa", "t2", "ow"]
@@ -266,10 +226,6 @@ def accepted() -> Figure:
     return figure
 
 
-# --8<-- [end:accepted]
-
-
-# --8<-- [start:low_rank]
 def low_rank() -> Figure:
     """Marginals of 200 labels, whose transitions are smooth and of rank 12."""
     label, rank = torch.arange(200).double()[:, None], torch.linspace(0, 200, 12).double()
@@ -287,10 +243,6 @@ def low_rank() -> Figure:
     return figure
 
 
-# --8<-- [end:low_rank]
-
-
-# --8<-- [start:grammar]
 def grammar() -> Figure:
     """The best tree of an ambiguous sentence, and the probabilities of its constituents."""
     symbols = ["Det", "Noun", "Verb", "Prep", "NP", "PP", "VP", "S"]
@@ -316,10 +268,6 @@ def grammar() -> Figure:
     return figure
 
 
-# --8<-- [end:grammar]
-
-
-# --8<-- [start:sibling_tree]
 def sibling_tree() -> Figure:
     """The best tree of arcs alone, and with scores of siblings."""
     words = ["dogs", "cats", "chase", "mice"]
@@ -339,9 +287,6 @@ def sibling_tree() -> Figure:
             arrow = {"arrowstyle": "->", "connectionstyle": bend, "color": _BEST, "linewidth": 2}
             panel.annotate("", ends[1], ends[0], arrowprops=arrow)
     return figure
-
-
-# --8<-- [end:sibling_tree]
 
 
 STRUCTURES: dict[str, Callable[[], Figure]] = {

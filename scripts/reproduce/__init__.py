@@ -1,1 +1,1 @@
-"""The experiments of the four papers, one entry for each figure and table: ``python -m scripts.reproduce --help``."""
+"""The experiments of the four papers, one entry for each figure and table: ``python -m scripts reproduce --help``."""

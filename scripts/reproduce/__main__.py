@@ -4,10 +4,10 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from scripts.harness import RequestError, command, option
 from scripts.reproduce import meshi2015, osokin2016, pillutla2019, zhang2014
 from scripts.reproduce.experiment import QUICK, described
 from scripts.reproduce.page import write_page
+from scripts.shared.harness import RequestError, command, option
 from structsmooth.files import DATA_VARIABLE
 
 PAPERS = {module.__doc__: module.EXPERIMENTS for module in (osokin2016, meshi2015, zhang2014, pillutla2019)}
@@ -21,7 +21,7 @@ EXPERIMENTS = {experiment.name: experiment for experiments in PAPERS.values() fo
     option("--out", "runs/reproduce", "pictures, tables and runs"),
     option("--page", None, "renew this page, in Markdown, and its results by the summaries in --out", metavar="FILE"),
     threads=None,
-    program="python -m scripts.reproduce",
+    program="python -m scripts reproduce",
     more="\n\nexperiments:\n" + "\n".join(f"  {name:<19}{run.figure}" for name, run in EXPERIMENTS.items()),
 )
 def main(options: Namespace) -> None:

@@ -11,10 +11,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import cpu_clock
 from scripts.reproduce.claim import Claim
 from scripts.reproduce.claims import Runs, chosen
 from scripts.reproduce.objectives import draw_objectives
+from scripts.shared.harness import cpu_clock
 from structsmooth.checkpoint import write_atomic
 from structsmooth.cli import main
 from structsmooth.cli.compare import load_runs
@@ -219,7 +219,7 @@ class Study(Experiment):
 
 
 def _entry(name: str, quick: bool) -> str:
-    return f"python -m scripts.reproduce {name}" + " --quick" * quick
+    return f"python -m scripts reproduce {name}" + " --quick" * quick
 
 
 def _seconds_before(summary: Path) -> float:

@@ -17,7 +17,7 @@ both reach with every seed, as a multiple; below 1, the solver that should need 
 seen, over all λ: medians over seeds, and times of one thread.
 
 [reproduction.json](reproduction.json) has all tests with their limits, what differs from the paper, all numbers, and
-commands. `python -m scripts.reproduce NAME` makes one again, and `--page docs/reproduction.md` renews this page.
+commands. `python -m scripts reproduce NAME` makes one again, and `--page docs/reproduction.md` renews this page.
 """
 _PLURAL = {"holds": "hold", "holds in part": "hold in part", "does not hold here": "do not hold here"}
 _UNKNOWN = {"title": "No cause is known", "text": "", "claims": []}
@@ -107,7 +107,7 @@ def _holding(results: Mapping[str, Any], papers: Mapping[str | None, Sequence[Ex
             result = results.get(experiment.name, {"claims": []})
             says = [claim["says"] for claim in result["claims"] if claim["verdict"] == "holds" and not claim["ours"]]
             if experiment.name not in results:
-                figures[f"Not run: `python -m scripts.reproduce {experiment.name}`."] = [experiment.figure]
+                figures[f"Not run: `python -m scripts reproduce {experiment.name}`."] = [experiment.figure]
             elif says:
                 figures.setdefault(" ".join(says), []).append(experiment.figure)
         yield from (f"* **{'; '.join(names)}.** {says}" for says, names in figures.items())

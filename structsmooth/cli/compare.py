@@ -21,9 +21,9 @@ from structsmooth.history import History
 from structsmooth.messages import stage
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
+from structsmooth.settings import parse_lam
 from structsmooth.smoothing import Max
 from structsmooth.solvers import SOLVERS, Solver, Status, solver_settings
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import load_task
 
 # Options that may change when a comparison goes on: which runs there are, how long they are, and what is shown.

@@ -12,7 +12,7 @@ from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum, naming
 from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
-from structsmooth.shares import checksum_of_all
+from structsmooth.processes import checksum_of_all
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split

@@ -21,9 +21,8 @@ from rich.table import Table
 from structsmooth import __version__, processes
 from structsmooth.cli.self_test import check_oracles, check_training
 from structsmooth.files import DATA_VARIABLE
-from structsmooth.messages import stage
+from structsmooth.messages import console, stage
 from structsmooth.tasks import TASKS, load_task
-from structsmooth.terminal import console
 
 # Modules that each optional extra of the package brings.
 EXTRAS = {

@@ -14,9 +14,8 @@ from importlib import import_module
 
 from structsmooth import __version__
 from structsmooth.cli.layout import COMMANDS, Layout, add_verbosity_flags, chosen_verbosity
-from structsmooth.messages import bounded, speaking
+from structsmooth.messages import STANDARD_OUTPUT, bounded, guarded, speaking
 from structsmooth.spelling import suggestion
-from structsmooth.terminal import STANDARD_OUTPUT, guarded
 
 _INTERRUPTED = 130
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

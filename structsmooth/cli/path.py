@@ -22,8 +22,8 @@ from structsmooth.experiments import Logs, RunFolder, open_logs
 from structsmooth.messages import stage
 from structsmooth.plots import plot_path, plot_path_costs
 from structsmooth.problems import Problem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import Breakpoint, RegularizationPath, SolutionPath, Status, grid_search
-from structsmooth.solvers.checks import parse_lam
 
 # The paper's values of λ for the search that a path is compared with.
 _GRID = [2.0**k for k in range(15, -16, -1)]

@@ -17,11 +17,10 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from structsmooth.history import History
-from structsmooth.messages import Verbosity, shown_on, tell, verbosity
+from structsmooth.messages import Verbosity, console, shown_on, tell, verbosity
 from structsmooth.solvers import Progress
 from structsmooth.solvers.progress import TimeLeft
 from structsmooth.solvers.state import Callback
-from structsmooth.terminal import console
 
 _ROWS = 12
 

@@ -18,14 +18,13 @@ from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import history_table, progress_bar
 from structsmooth.experiments import Experiment, RunFolder, open_logs
 from structsmooth.history import History, Row
-from structsmooth.messages import counted, stage
+from structsmooth.messages import console, counted, stage
 from structsmooth.plots import plot_history
 from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.trained import TrainedModel
-from structsmooth.terminal import console
 
 # Options that may change when a run is resumed.
 _NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", "patience"} | {

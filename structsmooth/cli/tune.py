@@ -22,8 +22,8 @@ from structsmooth.cli.main import parsed
 from structsmooth.cli.report import markdown_table, progress_bar
 from structsmooth.experiments import Experiment, Logs, RunFolder, RunLog, file_name, open_logs
 from structsmooth.plots import plot_tuning
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import SOLVERS, Solver, Status, solver_settings
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.tasks import Task, load_task
 
 # Options that runs do not depend on, and flags of train that have no place in a grid.

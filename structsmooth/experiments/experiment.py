@@ -11,8 +11,8 @@ from structsmooth import processes
 from structsmooth.experiments.folder import RunFolder
 from structsmooth.experiments.logs import RunLog
 from structsmooth.problems import LinearProblem, Problem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import Progress, Result, Solver, State, Status, solver_name, solver_settings
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.state import Callback
 
 

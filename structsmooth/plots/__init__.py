@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from structsmooth.plots.regularization_path import plot_path as plot_path
     from structsmooth.plots.regularization_path import plot_path_costs as plot_path_costs
     from structsmooth.plots.training import plot_history as plot_history
-    from structsmooth.plots.tuning import plot_tuning as plot_tuning
+    from structsmooth.plots.training import plot_tuning as plot_tuning
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -14,8 +14,8 @@ from structsmooth.problems.affine import AffineProblem, StatisticsPass
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import DerivedProblem
 from structsmooth.problems.linearized import LinearizedBatch, LinearizedPartialBatch
-from structsmooth.problems.reductions import Shard, shared_mean
-from structsmooth.problems.sharding import agreed, of_examples
+from structsmooth.problems.reductions import Shard, agreed, shared_mean
+from structsmooth.problems.sharding import of_examples
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.structures.base import PartCosts, Structure
 from structsmooth.structures.checks import require_count

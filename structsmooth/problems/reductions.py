@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, TypeVar, cast
@@ -14,6 +14,7 @@ from torch import Tensor
 from structsmooth import processes
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 # Relative to the norm of the weights: rounding stays far below, and other differences soon exceed it.
 _DRIFT = 1e-6
@@ -104,3 +105,19 @@ def calls_of_all(w: Tensor, calls: int) -> int:
             f"{mean_norm:.9g} on average: steps must give the same in each"
         )
     return round(summed)
+
+
+def agreed(problem: Any, result: T) -> T:
+    """The result of what every process does in full: all go on with that of the first, if they share ``problem``."""
+    return result if problem.shard is None else _from_first(result)
+
+
+def _from_first(result: Any) -> Any:
+    """The tensors of the first process, in tuples and dataclasses."""
+    if isinstance(result, Tensor):
+        return processes.from_first(result)
+    if isinstance(result, tuple):
+        return tuple(map(_from_first, result))
+    if is_dataclass(result) and not isinstance(result, type):
+        return replace(result, **{f.name: _from_first(getattr(result, f.name)) for f in fields(result)})
+    return result

@@ -3,7 +3,6 @@
 import copy
 import functools
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 import torch
@@ -14,7 +13,6 @@ from structsmooth.problems.base import Problem
 from structsmooth.problems.reductions import Shard
 
 P = TypeVar("P", bound=Problem)
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -55,11 +53,6 @@ def sharded(problem: P) -> P:
     return shared
 
 
-def agreed(problem: Problem, result: T) -> T:
-    """The result of what every process does in full: all go on with that of the first, if they share ``problem``."""
-    return result if problem.shard is None else _from_first(result)
-
-
 def of_examples(method: F) -> F:
     """Decorate ``method(indices, ...)`` that makes a problem over some examples.
 
@@ -79,14 +72,3 @@ def of_examples(method: F) -> F:
         return (part, *others) if isinstance(result, tuple) else part
 
     return cast(F, made)
-
-
-def _from_first(result: Any) -> Any:
-    """The tensors of the first process, in tuples and dataclasses."""
-    if isinstance(result, Tensor):
-        return processes.from_first(result)
-    if isinstance(result, tuple):
-        return tuple(map(_from_first, result))
-    if is_dataclass(result) and not isinstance(result, type):
-        return replace(result, **{f.name: _from_first(getattr(result, f.name)) for f in fields(result)})
-    return result

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     )
     from structsmooth.solvers.baselines.cutting_plane import CuttingPlane as CuttingPlane
     from structsmooth.solvers.baselines.dlpw import DLPW as DLPW
+    from structsmooth.solvers.baselines.excessive_gap import ExcessiveGap as ExcessiveGap
+    from structsmooth.solvers.baselines.exponentiated import ExponentiatedGradient as ExponentiatedGradient
+    from structsmooth.solvers.baselines.exponentiated.steps import GibbsIterate as GibbsIterate
     from structsmooth.solvers.baselines.extragradient import Extragradient as Extragradient
     from structsmooth.solvers.baselines.frank_wolfe import FrankWolfe as FrankWolfe
     from structsmooth.solvers.baselines.lbfgs import LBFGS as LBFGS
-    from structsmooth.solvers.baselines.n_slack import NSlackCuttingPlane as NSlackCuttingPlane
     from structsmooth.solvers.baselines.smo import SMO as SMO
     from structsmooth.solvers.bcfw import BCFW as BCFW
     from structsmooth.solvers.bcfw.active_set import Cache as Cache
@@ -24,14 +26,12 @@ if TYPE_CHECKING:
     from structsmooth.solvers.dual.certify import Certificate as Certificate
     from structsmooth.solvers.dual.certify import certify as certify
     from structsmooth.solvers.dual.cocoa import CoCoA as CoCoA
-    from structsmooth.solvers.dual.excessive_gap import ExcessiveGap as ExcessiveGap
+    from structsmooth.solvers.dual.n_slack import NSlackCuttingPlane as NSlackCuttingPlane
     from structsmooth.solvers.dual.path import Breakpoint as Breakpoint
     from structsmooth.solvers.dual.path import RegularizationPath as RegularizationPath
     from structsmooth.solvers.dual.path import SolutionPath as SolutionPath
     from structsmooth.solvers.dual.path import grid_search as grid_search
     from structsmooth.solvers.dual.proximal import ProximalBCFW as ProximalBCFW
-    from structsmooth.solvers.exponentiated import ExponentiatedGradient as ExponentiatedGradient
-    from structsmooth.solvers.exponentiated.steps import GibbsIterate as GibbsIterate
     from structsmooth.solvers.primal.adam import Adam as Adam
     from structsmooth.solvers.primal.casimir import CasimirSVRG as CasimirSVRG
     from structsmooth.solvers.primal.incremental import IncrementalProxLinear as IncrementalProxLinear
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from structsmooth.solvers.sdca import ProximalSDCA as ProximalSDCA
     from structsmooth.solvers.sgd import SGD as SGD
     from structsmooth.solvers.soft_bcfw import SoftBCFW as SoftBCFW
-    from structsmooth.solvers.soft_bcfw.constants import SoftConstants as SoftConstants
-    from structsmooth.solvers.soft_bcfw.constants import soft_constants as soft_constants
     from structsmooth.solvers.state import Progress as Progress
     from structsmooth.solvers.state import Result as Result
     from structsmooth.solvers.state import State as State

@@ -5,7 +5,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Literal
 
 import numpy as np
 from torch import Tensor
@@ -14,9 +14,8 @@ from structsmooth import processes
 from structsmooth.compiled.threads import sharing_passes
 from structsmooth.history import History, Row
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.settings import check_number, check_settings
-from structsmooth.smoothing import Max, Smoother
-from structsmooth.solvers.checks import parse_lam
+from structsmooth.settings import PositiveInt, check_number, check_settings, parse_lam
+from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.solvers.progress import PrintProgress
 from structsmooth.solvers.state import Callback, PassMemo, Progress, Result, S, State, Status, Stop, Work, empty
 from structsmooth.solvers.step_control import StepControl
@@ -325,3 +324,25 @@ class Run(Generic[S]):
 
     def _converged(self) -> bool:
         return self.solver.converged(self.state, self._best)
+
+
+@dataclass(frozen=True)
+class SmoothingSolver(Solver[S]):
+    """A solver whose steps call a smoothed oracle.
+
+    Args:
+        k: number of outputs of the top-K oracle (ℓ₂ smoothing).
+        smoothing: ``"l2"`` for the top-K oracle or ``"entropy"`` for the exp oracle.
+    """
+
+    k: PositiveInt = 5
+    smoothing: Literal["l2", "entropy"] = "l2"
+
+    @property
+    def oracle(self) -> str:
+        """The oracle of the smoother."""
+        return "top-K" if self.smoothing == "l2" else "exp"
+
+    def smooth(self, mu: float) -> Smoother:
+        """The smoother of level ``mu``."""
+        return L2(mu, self.k) if self.smoothing == "l2" else Entropy(mu)

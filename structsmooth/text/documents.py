@@ -14,7 +14,7 @@ from structsmooth.files import LIMIT_VARIABLE, size_limit
 from structsmooth.text.corpus import Allowed, Sentence
 from structsmooth.text.lines import WORD
 from structsmooth.text.schemes import Entity, entities, entity_tags
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.standalone import Splitter
 
 _BREAKS = re.compile(r"\n(?:[^\S\n]*\n)*")  # line breaks with nothing but blanks between them
 
@@ -166,6 +166,7 @@ class Document:
         words, tokens, most = list[Any](), list[Any](), size_limit() // WORD
         for start, end in self._placed(breaks, how.splitter) if self.tokens is None else self.tokens:
             words.append((start, end))
+            # Spans that begin or end inside of a word cut it, so that training sees whole spans; predictions never do.
             tokens += pairwise([start, *borders[bisect_right(borders, start) : bisect_left(borders, end)], end])
             if len(tokens) > most:
                 raise ValueError(
@@ -178,6 +179,7 @@ class Document:
         starts, ends = ({place[side] for place in words} for side in (0, 1))
         found, begun = list[Entity](), dict[int, list[Span]]()
         for span, text in zip(spans, self.covered, strict=True):
+            # Both searches are by one side of the tokens, which do not overlap: so both sides are in order.
             first = bisect_right(tokens, span.start, key=itemgetter(1))
             stop = bisect_left(tokens, span.end, key=itemgetter(0))
             if first >= stop or not (tokens[first][0] <= span.start < span.end <= tokens[stop - 1][1]):
@@ -186,6 +188,7 @@ class Document:
                 misaligned.append(text)
             begun.setdefault(lines[first], []).append(span)
             first = max(first, found[-1].end if found else 0)  # of two spans in a token, it is in the first
+            # A span over a line break that ends a sentence is an entity in each of the sentences.
             for _, part in groupby(range(first, stop), key=lines.__getitem__):
                 begin, *others = part
                 found.append(Entity(span.label, begin, begin + 1 + len(others)))
@@ -224,6 +227,7 @@ def _trimmed(text: str, span: Span) -> Span:
     covered = text[span.start : span.end]
     if not covered.strip():
         raise ValueError(f"the span {tuple(span)} has nothing but blanks")
+    # Counted, not searched: the blanks may be of several kinds.
     start = span.start + len(covered) - len(covered.lstrip())
     return Span(start, start + len(covered.strip()), span.label)
 

@@ -243,6 +243,7 @@ class Sample:
 
     def _expect_sentences(self, tagged: bool | None) -> None:
         """Refuse numbers in front of the words that begin anew, or change, without a blank line before them."""
+        # Of two columns the first has the words, which may be numbers themselves.
         if self._numbers or (tagged and self.count == 2):
             return
         cells = next((cells for cells in self._columns_but_last if not self._is_constant(cells)), ())
@@ -360,6 +361,7 @@ class Sample:
         self.refuse(form if (form := self._other_rows()) != _TEXT else None)
         counts = Counter(len(line.split()) for line in self.lines if not is_blank(line))
         single = len(self._body) == 1 and max(counts) > 1 and not is_tag(self._body[0][-1])
+        # Rows of cells have as many each, by three quarters at least; lines of text differ in length.
         return not self.tabbed and (single or 4 * max(counts.values(), default=1) < 3 * counts.total())
 
     def _other_rows(self) -> str | None:
@@ -383,11 +385,8 @@ def _counts_up(numbers: Sequence[str], begins: Sequence[bool]) -> bool:
         if found is None or (not found[2] and int(found[1]) <= before and not begin):
             return False
         before = before if found[2] else int(found[1])
-    return not all(begins) or (len(begins) > 1 and {*map(_stripped, numbers)} == {"1"})
-
-
-def _stripped(number: str) -> str:
-    return number.rstrip(".:)")
+    # Where each sentence is one word, numbers that grow are anything; only ones all the way down are numbers of words.
+    return not all(begins) or (len(begins) > 1 and {number.rstrip(".:)") for number in numbers} == {"1"})
 
 
 def _is_yaml_key(line: str) -> bool:

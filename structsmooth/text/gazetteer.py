@@ -8,7 +8,7 @@ from dataclasses import replace
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.lines import Source, read_text, source_name
 from structsmooth.text.schemes import Entity, TagScheme, entity_tags, forms_of, goes_on, split_tag
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.standalone import Splitter
 
 _SHOWN = 5
 

@@ -1,6 +1,7 @@
 """What a tagger reads of each word beside its tag: columns, or the word alone, of files, lists or text."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TextIO
@@ -14,13 +15,19 @@ from structsmooth.text.forms import AS_FOUND, Reading, Sample
 from structsmooth.text.layouts import Columns, Layout, Roles
 from structsmooth.text.lines import source_name
 from structsmooth.text.schemes import split_tag
-from structsmooth.text.splitter import Splitter, abbreviations_of, clitics_of
+from structsmooth.text.standalone import Splitter
 from structsmooth.text.templates import Templates, column_names, for_columns
 from structsmooth.text.texts import FORMS, Kind, TextCorpus, TextSentence, line_breaks_of
 from structsmooth.text.universal import Universal
 
 Words = Sentence | str | Sequence[str | Sequence[str]]
 """A sentence; a line of text; or tokens: words, or tuples of a word and its columns."""
+
+_APOSTROPHES = "'\u2019"
+# A token of a part of a word, such as the 's of "Ada's", the n't of "didn't" and the l' of "l'eau".
+_CLITIC = re.compile(rf"[{_APOSTROPHES}]\w+|n[{_APOSTROPHES}]t|\w+[{_APOSTROPHES}]", re.IGNORECASE)
+# A word with a period, which may end no sentence.
+_SHORTENED = re.compile(r"[^\W\d_][^.]*\.")
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class Inputs:
             if is_text:
                 return self._texts(name, "text")
             sample = Sample(name, begin)
+            # In this order: CoNLL-U has columns, too, and lines of JSON may look like words with tags.
             if not reading.chosen and sample.universal:
                 return Universal(keeps_lines=True)
             if (kind := sample.texts(reading)) is not None:
@@ -144,6 +152,7 @@ class Inputs:
             if columns not in (0, self.columns - 2) or (columns and roles.tag is None):
                 raise ValueError(self._other(sample.name, str(count), text=not sample.tabbed))
             return roles
+        # With as many columns as in training the last has tags; with one less the file has none.
         tags = {self.columns: count - 1, self.columns - 1: None}
         return replace(roles, tag=tags.get(count - roles.word, roles.tag))
 
@@ -228,3 +237,18 @@ def _is_chunk(cell: str) -> bool:
         return cell == "-" or bool(split_tag(cell))
     except ValueError:
         return False
+
+
+def abbreviations_of(words: Iterable[str]) -> set[str]:
+    """The words with a period behind them, such as Inc. and Mr."""
+    return {word for word in words if _SHORTENED.fullmatch(word)}
+
+
+def clitics_of(words: Iterable[str]) -> set[str]:
+    """The words that are parts of words: those that begin or end with an apostrophe.
+
+    Example:
+        >>> sorted(clitics_of(["Ada", "'s", "did", "n't"]))
+        ["'s", "n't"]
+    """
+    return {word for word in words if _CLITIC.fullmatch(word)}

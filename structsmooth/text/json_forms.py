@@ -73,6 +73,7 @@ def _values(lines: Iterator[str], name: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
+        # Only a value that begins in the first line may take others: then the lines are one value, and the loop ends.
         value, others = _loaded(line, others, name, number), iter(())
         if isinstance(value, list) and not is_pair(value):
             yield from ((f"{name}: example {place}", entry) for place, entry in enumerate(value, 1))

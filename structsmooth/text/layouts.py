@@ -153,9 +153,11 @@ class Columns(Layout):
         if roles.tag == roles.word:
             raise ValueError("expected a word and a tag, got one column")
         if len(row) != roles.count:
+            # Blanks at the end of a line are stripped, and with them a last cell that is empty: its tab tells.
             if line.count("\t") == roles.count - 1:
                 raise empty(len(row) + 1)
             raise ValueError(f"expected {roles.count} columns, got {len(row)}")
+        # Files that were joined have their headers in between.
         if roles.header and roles.header == tuple(row):
             return SKIPPED
         if roles.numbers and not (number := row[roles.numbers - 1]).isdecimal():

@@ -172,6 +172,8 @@ def entity_tags(spans: Iterable[Entity], length: int, scheme: TagScheme, form: F
             raise ValueError(f"{entity} overlaps another, is empty or leaves the sentence of {length} tokens")
         size = entity.end - entity.start
         spelled = single if size == 1 else first + inner * (size - 2) + last
+        # IOB1: an entity begins with B only right behind another one of its type. The first comparison leaves out the
+        # start value of ``previous``.
         if adjacent and previous.start < entity.start and previous[::2] == (entity.type, entity.start):
             spelled = adjacent + spelled[1:]
         tags[entity.start : entity.end] = [form.spell(Tag(mark, entity.type)) for mark in spelled]
@@ -208,6 +210,7 @@ def scheme_of(pairs: Pairs, unknown: str | None = None) -> TagScheme:
         raise ValueError(f"no scheme has all of the marks {', '.join(sorted(marks))} of {shortened(names)} {_HINT}")
     wrong = {scheme: sum(n for a, b, n in known if not _allowed(a, b, scheme)) for scheme in fitting}
     best = min(fitting, key=wrong.__getitem__)
+    # Letters alone, such as B and O, may be classes of any kind; only their order tells.
     if form is MARKS_ALONE and wrong[best] > _MOST_WRONG * pairs.total():
         raise ValueError(f"no scheme has {shortened(names)} in such an order {_HINT}")
     return best

@@ -19,7 +19,7 @@ from structsmooth.problems import (
     LinearProblem,
     SparseChainProblem,
 )
-from structsmooth.problems.linear.chain.unknown import agreeing_labels
+from structsmooth.problems.linear.chain.data import agreeing_labels
 from structsmooth.scores import LinearScore, SlackRescaledScores, TransitionMask
 from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences
 from structsmooth.smoothing import Entropy, Max
@@ -80,6 +80,7 @@ class Tags:
         if not self.constrained or self.scheme is None:
             return None
         mask = transition_mask(list(map(str, self.names)), self.scheme)
+        # Without a tag that may begin, end and follow itself, as O may, some sentences would have no output at all.
         alone = mask.start + mask.stop + mask.transition.diagonal()
         return mask if bool((alone == 0).any()) else None
 

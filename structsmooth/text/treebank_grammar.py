@@ -76,6 +76,8 @@ class TreebankGrammar:
         seen: Counter[tuple[Symbol, ...]] = Counter()
         starts = Counter(_count(tree, "", order, parents, seen) for tree in trees)
         leaves = Counter(leaf for tree in trees for leaf in tree.leaves())
+        # Rare words become their forms first, and rare forms then the word of which nothing is known: so that the
+        # counts of forms are those of all rare words.
         for name in (_form, lambda form: _UNKNOWN):
             often = Counter[str]()
             for (word, _), count in leaves.items():
@@ -176,8 +178,10 @@ class TreebankGrammar:
         if kind == "tag":
             parts = [Phrase(label, (words[i],))]
         else:
+            # Trees are binary, so there is one place at which a constituent falls into two.
             k = next(k for k in range(i, j) if y[i][k][0] >= 0 and y[k + 1][j][0] >= 0)
             parts = self._trees(y, words, i, k) + self._trees(y, words, k + 1, j)
+        # A helping symbol has no label: its parts are those of the constituent around it.
         if len(symbols) == 1:
             return parts
         labels = symbols[1][3:] if symbols[1][0] == "chain" else symbols[0][1:2]

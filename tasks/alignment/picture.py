@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from structsmooth.checkpoint import save_figure
-from structsmooth.markup import Markup, Verdict, differences, element, joined
-from structsmooth.markup.examples import LEGEND
+from structsmooth.markup import LEGEND, Markup, Verdict, differences, element, joined
 from structsmooth.tasks.alignment.data import Link, SentencePair
 
 _SURE, _POSSIBLE, _FOUND = "#0072B2", "#56B4E9", "#D55E00"

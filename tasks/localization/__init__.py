@@ -14,7 +14,7 @@ from structsmooth.markup import Block, Markup
 from structsmooth.problems import LinearModuleProblem, ModuleProblem, Problem
 from structsmooth.settings import Positive, PositiveInt, check_choice
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, best_outputs
-from structsmooth.tasks.localization.annotations import read_annotations
+from structsmooth.tasks.localization.annotations import read_annotations, write_box_table
 from structsmooth.tasks.localization.box_features import (
     BACKBONES,
     BoxFeatures,
@@ -22,7 +22,6 @@ from structsmooth.tasks.localization.box_features import (
     load_backbone,
     load_features,
 )
-from structsmooth.tasks.localization.box_table import write_box_table
 from structsmooth.tasks.localization.examples import Detection, Example, make_examples, overlaps, wanted_examples
 from structsmooth.tasks.localization.heads import HEADS, ClassHeads
 from structsmooth.tasks.localization.proposals import SearchMode, SelectiveSearch

@@ -1,14 +1,14 @@
 """Images that a path names: in the layout of PASCAL VOC, COCO or CSV, or images without boxes."""
 
+import csv
 import zipfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from structsmooth.files import split_part
+from structsmooth.files import read_json, read_text, split_part
 from structsmooth.tasks.images import File, images_of, is_image, read_listed
-from structsmooth.tasks.localization.box_table import read_box_table
-from structsmooth.tasks.localization.coco import read_coco
-from structsmooth.tasks.localization.images import AnnotatedImage, Faults, ImageFile
+from structsmooth.tasks.localization.images import EDGES, AnnotatedImage, Box, BoxedObject, Faults, ImageFile, finite
 from structsmooth.tasks.localization.voc import read_voc, voc_years
 
 
@@ -74,3 +74,76 @@ def _unlabelled(root: File) -> list[AnnotatedImage]:
 def _image(file: File) -> AnnotatedImage:
     """An image whose objects are not known, which has the name of its file."""
     return AnnotatedImage(file.name, ImageFile.at(file))
+
+
+def read_box_table(path: Path, folder: Path) -> list[AnnotatedImage]:
+    """Images, in a folder, of a CSV file with the columns image, class, xmin, ymin, xmax, ymax; or image alone.
+
+    Raises:
+        ValueError: a malformed file, with path and line.
+    """
+    objects: dict[str, tuple[BoxedObject, ...] | None] = {}
+    rows = csv.DictReader(read_text(path).splitlines(keepends=True))
+    try:
+        for name, entry in map(_entry, _checked(rows)):
+            known = objects.setdefault(name, None)
+            if entry is not None:
+                objects[name] = (*(known or ()), entry)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{path}:{max(rows.line_num, 1)}: {error}") from error
+    return [AnnotatedImage(name, ImageFile(str(folder / name)), known) for name, known in objects.items()]
+
+
+def write_box_table(detections: Iterable[tuple[str, str, Box, float]], stream: TextIO) -> None:
+    """Write image, class, edges and score of each box; :func:`read_box_table` reads this."""
+    rows = csv.writer(stream, lineterminator="\n")
+    rows.writerow(["image", "class", *EDGES, "score"])
+    for name, label, box, score in detections:
+        rows.writerow([name, label, *(f"{edge:.6g}" for edge in box), f"{score:.6g}"])
+
+
+def _checked(rows: "csv.DictReader[str]") -> "csv.DictReader[str]":
+    columns = {*(rows.fieldnames or ())}
+    if "image" not in columns or (columns & {*EDGES} and not columns >= {*EDGES, "class"}):
+        raise ValueError("expected the columns image, class, xmin, ymin, xmax, ymax, or image alone")
+    return rows
+
+
+def _entry(row: Mapping[str, str | None]) -> tuple[str, BoxedObject | None]:
+    name, label, edges = row["image"], row.get("class"), [row.get(edge) for edge in EDGES]
+    if not name:
+        raise ValueError("expected the name of an image")
+    if not any(edges):
+        return name, None
+    if not (label and all(edges)):
+        raise ValueError("expected a class and four edges, or no edges")
+    xmin, ymin, xmax, ymax = map(finite, edges)
+    return name, BoxedObject(label, (xmin, ymin, xmax, ymax))
+
+
+def read_coco(path: Path, folder: Path) -> list[AnnotatedImage]:
+    """Images, in a folder, of a JSON file; objects that are crowds are difficult.
+
+    Raises:
+        ValueError: a malformed file.
+    """
+    try:
+        data = read_json(path)
+        labels = {entry["id"]: str(entry["name"]) for entry in data["categories"]}
+        objects: dict[Any, list[BoxedObject]] = {entry["id"]: [] for entry in data["images"]}
+        for entry in data["annotations"]:
+            objects[entry["image_id"]].append(_object(entry, labels))
+        return [
+            AnnotatedImage(entry["file_name"], ImageFile(str(folder / entry["file_name"])), tuple(objects[entry["id"]]))
+            for entry in data["images"]
+        ]
+    except KeyError as error:
+        raise ValueError(f"{path}: not annotations as in COCO, lacks {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: not annotations as in COCO ({error})") from error
+
+
+def _object(entry: Mapping[str, Any], labels: Mapping[Any, str]) -> BoxedObject:
+    left, top, width, height = map(finite, entry["bbox"])
+    box = (left, top, left + width, top + height)
+    return BoxedObject(labels[entry["category_id"]], box, bool(entry.get("iscrowd", 0)))

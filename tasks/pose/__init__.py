@@ -21,11 +21,10 @@ from structsmooth.tasks.images import read_listed, save_png
 from structsmooth.tasks.pose.data import Joints, Person, Point, known_joints, person_size, read_people
 from structsmooth.tasks.pose.features import FEATURES, Cells
 from structsmooth.tasks.pose.network import NETWORK_FEATURES, network_features
-from structsmooth.tasks.pose.picture import drawn_pose, person_markup
+from structsmooth.tasks.pose.picture import drawn_pose, filter_pictures, person_markup, spring_table
 from structsmooth.tasks.pose.problem import PoseProblem
 from structsmooth.tasks.pose.results import found_by_joint, measures, table
 from structsmooth.tasks.pose.score import PoseScore
-from structsmooth.tasks.pose.shown import filter_pictures, spring_table
 from structsmooth.tasks.pose.skeleton import Skeleton
 
 Hidden = Literal["left-out", "partial"]

@@ -20,8 +20,15 @@ from structsmooth.tasks.images import read_listed, save_png, stretches, unrolled
 from structsmooth.tasks.scenes import graphs
 from structsmooth.tasks.scenes.data import Scene, read_scenes, truth
 from structsmooth.tasks.scenes.graphs import Graph
-from structsmooth.tasks.scenes.results import class_blocks, confusion, measures, save_overlay, scene_markup, table
-from structsmooth.tasks.scenes.shown import weight_blocks
+from structsmooth.tasks.scenes.results import (
+    class_blocks,
+    confusion,
+    measures,
+    save_overlay,
+    scene_markup,
+    table,
+    weight_blocks,
+)
 from structsmooth.tasks.scenes.unaries import Maps, Regressions, SavedRegressions, class_counts
 
 Labels = NDArray[np.uint8]

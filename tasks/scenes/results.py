@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, swatch, views
+from structsmooth.markup import Block, Markup, Matrix, Table, element, joined, swatch, views, weight_table
 from structsmooth.tasks.images import cv2, embedded, save_png
 from structsmooth.tasks.scenes.data import Scene
+from structsmooth.tasks.scenes.graphs import EDGE_NAMES, Graph, edge_types_of, split_weights
 
 Labels = NDArray[np.uint8]
 
@@ -117,3 +119,23 @@ def _present(shown: Sequence[Labels], names: Sequence[str]) -> list[int]:
 def _ious(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     right = counts.diagonal()
     return np.asarray(right / np.maximum(counts.sum(0) + counts.sum(1) - right, 1))
+
+
+def weight_blocks(classes: Sequence[str], weights: Tensor, graph: Graph) -> list[Block]:
+    """Weights of the probabilities of classes, by level, and of the features of edges in a graph of some kind."""
+    unary, pairwise = split_weights(weights.detach(), len(classes))
+    level, above, constant = np.split(unary.numpy(), [len(classes), 2 * len(classes)], 2)
+    alone = np.dstack([[level[0], above[1]], constant])
+    columns, axes = [*classes, "constant"], ("scored class", "probable class")
+    edge_types = edge_types_of(graph)
+    blocks: list[Block] = [
+        Matrix("Fine superpixels: weights of their own probabilities", classes, columns, alone[0], *axes),
+        Matrix("Fine superpixels: weights of the coarse ones' probabilities", classes, classes, above[0], *axes),
+    ]
+    if 1 in edge_types:  # then coarse superpixels are nodes
+        blocks.append(Matrix("Coarse superpixels: weights of probabilities", classes, columns, alone[1], *axes))
+    if edge_types:
+        names = [name for t in edge_types for name in EDGE_NAMES[t]]
+        values = [weight for t in edge_types for weight in pairwise[t, : len(EDGE_NAMES[t])].tolist()]
+        blocks.append(weight_table("Edges: scores of one class on both ends", ("edge", "feature"), names, values))
+    return blocks

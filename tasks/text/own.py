@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from structsmooth import processes
-from structsmooth.shares import own_files, process_share
+from structsmooth.processes import own_files, process_share
 from structsmooth.text.conll import Share, expect_one_form
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.texts import TextCorpus

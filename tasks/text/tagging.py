@@ -47,7 +47,7 @@ from structsmooth.text.schemes import (
     tags_of,
     well_formed,
 )
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.standalone import Splitter
 from structsmooth.text.templates import Templates
 from structsmooth.text.texts import TextCorpus, TextSentence
 from structsmooth.text.universal import Universal

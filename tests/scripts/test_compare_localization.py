@@ -5,13 +5,13 @@ from pathlib import Path
 
 import boxed_images
 import pytest
-from script_modules import load
 from small_tasks import small_networks
 
-from scripts.comparisons import Budget
+from scripts.__main__ import load
+from scripts.shared.comparing import Budget
 from structsmooth.solvers import History
 
-SCRIPT = load("compare_localization")
+SCRIPT = load("localization")
 SGD = "sgd:schedule=constant,learning_rate=0.01,average=false"
 PROX_LINEAR = "prox-linear:inner=casimir-svrg:schedule=constant:k=5,lipschitz=10,learning_rate=1"
 

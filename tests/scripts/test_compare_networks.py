@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from script_modules import load
 from small_tasks import letters, save_letters
 
+from scripts.__main__ import load
 from structsmooth.solvers import History
 from structsmooth.tasks import NER
 
-SCRIPT = load("compare_networks")
+SCRIPT = load("networks")
 SGD = "sgd:schedule=constant,learning_rate=0.1,average=false"
 SOLVERS = ["--solvers", "incremental-prox-linear", SGD, "--seeds", "0", "--calls", "6"]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import small_encoders
 import torch
-from script_modules import load
 
+from scripts.__main__ import load
 from structsmooth import StructuralHinge
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Corpus, Sentence
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:::transformers", "ignore:::torch")]
-SCRIPT = load("compare_tuning")
+SCRIPT = load("tuning")
 EXAMPLES = [Sentence(["Smith", "lent", "money"], [], ["B-PER", "O", "O"]), Sentence(["Ohio"], [], ["B-LOC"])] * 3
 
 

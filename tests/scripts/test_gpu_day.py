@@ -24,7 +24,7 @@ def test_failing_steps_are_lines(tmp_path: Path) -> None:
     python.write_text(STUB)
     python.chmod(0o755)
     ran = subprocess.run(
-        ["bash", ROOT / "scripts" / "gpu_day.sh", tmp_path / "out"],
+        ["bash", ROOT / "scripts" / "tools" / "gpu_day.sh", tmp_path / "out"],
         env={**os.environ, "PYTHON": str(python), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,

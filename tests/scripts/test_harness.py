@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from scripts.harness import RequestError, command, files, mean_and_spread, option, print_table, reading, sizes, timings
+from scripts.shared.harness import (
+    RequestError,
+    command,
+    files,
+    mean_and_spread,
+    option,
+    print_table,
+    reading,
+    sizes,
+    timings,
+)
 from structsmooth.tasks import NER
 
 

@@ -331,7 +331,7 @@ def test_from_the_command_to_the_page(tmp_path, blank_pictures):
     assert f"Of 1 claims of the papers, {counts}.\n" in page
     assert f"Of 1 claims that are not of the papers, {counts}.\n" in page
     assert "### A paper\n\n* **Figure 0.** Sampling makes no difference.\n" in page
-    assert "* **Figure 1.** Not run: `python -m scripts.reproduce other`." in page
+    assert "* **Figure 1.** Not run: `python -m scripts reproduce other`." in page
     assert "What is not marked holds.\n\n* **Small, Figure 0.** Gaps are better.\n" in page
 
 
@@ -398,7 +398,7 @@ def test_settings_are_tuned_for_each_lam(tmp_path, blank_pictures):
         ends = {label: histories[0].best().objective for label, histories in of_lam.items()}
         assert all(ends[name] == min(ends[label] for label in grid) for name, grid in grids.items())
     summary = tuned.run(str(tmp_path), tmp_path / "quick", quick=True)
-    assert summary["command"] == "python -m scripts.reproduce tuned --quick"
+    assert summary["command"] == "python -m scripts reproduce tuned --quick"
     assert "at λ = 1" in summary["claims"][0]["seen"]
     assert "at λ = 2" not in summary["claims"][0]["seen"]
 
@@ -413,7 +413,7 @@ def test_study(tmp_path):
     experiment = Study("own", "Figure 2", "Numbers.", "", study, claims=claims)
     summary = experiment.run(str(tmp_path / "data"), tmp_path / "out", quick=True)
     assert [claim["share"] for claim in summary["claims"]] == [1, 0, 1]
-    assert summary["command"] == "python -m scripts.reproduce own --quick"
+    assert summary["command"] == "python -m scripts reproduce own --quick"
     assert json.loads((tmp_path / "out" / "numbers.json").read_text()) == {"quick": [1], "data": [2], "out": [3]}
 
 

@@ -14,9 +14,9 @@ import signals
 import small_encoders
 import torch
 import treebanks
-from script_modules import load
 from small_tasks import write_pairs
 
+from scripts.__main__ import load
 from structsmooth.compiled.gpu import HAS_TRITON
 from structsmooth.tasks.alignment.data import SentencePair
 from structsmooth.tasks.alignment.features import GROUPS
@@ -77,14 +77,14 @@ SWEEPS = {"n": ["5", "10"], "T": ["2", "4"], "S": ["2", "3"], "K": ["1", "2"], "
 
 def test_benchmark_chain_sweeps_one_size_at_a_time(tmp_path, capsys):
     sweeps = [text for name, values in SWEEPS.items() for text in (f"--sweep-{name}", *values)]
-    assert load("benchmark_chain").main([*SMALL, *sweeps]) == 0
+    assert load("chain").main([*SMALL, *sweeps]) == 0
     table = rows(capsys.readouterr().out)
     assert [(row["size"], row["value"]) for row in table] == [(s, v) for s, values in SWEEPS.items() for v in values]
     assert all(float(row[step]) > 0 for row in table for step in ("SVRG step", "BCFW step"))
 
 
 def test_benchmark_gaps_counts_passes_to_each_gap(capsys):
-    assert load("benchmark_gaps").main(["points", "--limit", "3"]) == 0
+    assert load("gaps").main(["points", "--limit", "3"]) == 0
     table = rows(capsys.readouterr().out)
     assert [(row["λ"], row["solver"]) for row in table] == [
         (lam, f"bcfw:sampling={sampling}") for lam in ("0.001/n", "0.1/n") for sampling in ("uniform", "gap")
@@ -107,7 +107,7 @@ def test_benchmark_gaps_brackets_the_same_optima(problems, same, tmp_path, capsy
     x, y = generator.normal(size=(6, 3)), generator.integers(2, size=(6, 3))
     np.savez(tmp_path / "data.npz", X_train=x, Y_train=y)
     options = ["--data", str(tmp_path / "data.npz"), "--rows", "5", "--lams", "0.5", "--gaps", "0.01"]
-    assert load("benchmark_gaps").main([*problems, *options, "--relative", "--budget", "1"]) == 0
+    assert load("gaps").main([*problems, *options, "--relative", "--budget", "1"]) == 0
     intervals = [json.loads(row["dual and objective"]) for row in rows(capsys.readouterr().out)]
     assert sorted(i for group in same for i in group) == list(range(len(intervals)))
     for group in same:
@@ -122,7 +122,7 @@ def test_benchmark_gaps_certifies_soft_agreement(tmp_path, capsys):
     printed = "soft-bcfw:rho=1,penalty=constant,steps=fw,order=uniform"
     solvers = ["soft-bcfw:rho=1,penalty=constant", "soft-bcfw:rho=1,penalty=multipliers", printed]
     options = ["--data", str(tmp_path / "data.npz"), "--lams", "0.1", "--limit", "200", "--gaps", "0.1", "0.001"]
-    assert load("benchmark_gaps").main(["pairs", *options, "--solvers", *solvers]) == 0
+    assert load("gaps").main(["pairs", *options, "--solvers", *solvers]) == 0
     table = rows(capsys.readouterr().out)
     assert [row["solver"] for row in table] == solvers
     for row in table:
@@ -134,12 +134,12 @@ def test_benchmark_gaps_certifies_soft_agreement(tmp_path, capsys):
 
 def test_benchmark_gaps_needs_data(capsys):
     with pytest.raises(SystemExit):
-        load("benchmark_gaps").main(["points", "pairs"])
+        load("gaps").main(["points", "pairs"])
     assert "pairs needs --data" in capsys.readouterr().err
 
 
 def test_compare_decisions_has_every_loss(capsys, monkeypatch):
-    module = load("compare_decisions")
+    module = load("decisions")
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     small = ["--size", "3", "--train", "40", "--test", "50", "--degrees", "2", "--calls", "20", "--seeds", "2"]
     assert module.main(small) == 0
@@ -154,7 +154,7 @@ def test_compare_decisions_has_every_loss(capsys, monkeypatch):
 
 def test_compare_targets_has_every_setting(data, capsys):
     arguments = ["--train", data, "--test", data, "--epochs", "6", "--labelled", "0.2", "--seeds", "2"]
-    assert load("compare_targets").main(arguments) == 0
+    assert load("targets").main(arguments) == 0
     found = {row["targets"]: float(row["F1, %"].split()[0]) for row in rows(capsys.readouterr().out)}
     assert len(found) == 11
     assert {name.split(":")[0] for name in found} == {"labels", "annotators", "teacher"}
@@ -164,7 +164,7 @@ def test_compare_targets_has_every_setting(data, capsys):
 
 def test_compare_annotation_begins_alike(data, capsys):
     sizes = ["--words", "10", "--steps", "1", "--candidates", "10", "--seeds", "0", "--rules", "random", "margin"]
-    assert load("compare_annotation").main(["--train", data, "--test", data, *sizes]) == 0
+    assert load("annotation").main(["--train", data, "--test", data, *sizes]) == 0
     first, second = rows(capsys.readouterr().out)
     assert (first["rule"], second["rule"]) == ("random", "margin")
     assert first["10"] == second["10"]
@@ -172,7 +172,7 @@ def test_compare_annotation_begins_alike(data, capsys):
 
 
 def test_benchmark_sparse_map_counts_calls(capsys):
-    assert load("benchmark_sparse_map").main(["--chains", "2", "--images", "1", "--epochs", "1", "--mu", "0.1"]) == 0
+    assert load("sparse_map").main(["--chains", "2", "--images", "1", "--epochs", "1", "--mu", "0.1"]) == 0
     found = rows(capsys.readouterr().out)
     assert [row["parts"] for row in found] == [*["all", "first"] * 4, "first"]
     assert all(int(row["calls"]) > int(row["outputs"]) >= 1 for row in found)
@@ -186,7 +186,7 @@ def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
         arrays |= {f"X_{part}": x, f"Y_{part}": (x[:, :3] + x[:, 1:] > 0).astype(np.uint8)}
     np.savez(tmp_path / "data.npz", **arrays)
     options = ["--models", "full", "none", "logistic", "--strengths", "0.01", "1000", "--passes", "20"]
-    assert load("compare_multilabel").main([str(tmp_path / "data.npz"), *options]) == 0
+    assert load("multilabel").main([str(tmp_path / "data.npz"), *options]) == 0
     output = capsys.readouterr().out
     assert "n = 80, 40 test examples" in output
     table = rows(output)
@@ -197,7 +197,7 @@ def test_compare_multilabel_chooses_lambda(tmp_path, capsys):
 def test_compare_constituents_has_every_parser(tmp_path, capsys):
     path = tmp_path / "trees.ptb"
     path.write_text("(ROOT (S (NP (DT a) (NN dog)) (VP (VBZ barks)) (. .)))\n(ROOT (NP (NN rain) (. .)))\n")
-    assert load("compare_constituents").main(["--train", str(path), "--test", str(path), "--passes", "9"]) == 0
+    assert load("constituents").main(["--train", str(path), "--test", str(path), "--passes", "9"]) == 0
     table = rows(capsys.readouterr().out)
     assert [row["parser"] for row in table] == ["grammar"] * 2 + ["grammar with parents"] * 2 + ["spans"]
     assert table[1]["F1"] == table[-1]["F1"] == "100.0"
@@ -206,7 +206,7 @@ def test_compare_constituents_has_every_parser(tmp_path, capsys):
 def test_compare_alignment_has_all_baselines(tmp_path, capsys):
     path = write_pairs(tmp_path, True)
     options = ["--pairs", "5", "--draws", "1", "--passes", "2", "--ablations"]
-    assert load("compare_alignment").main([path, *options]) == 0
+    assert load("alignment").main([path, *options]) == 0
     table = rows(capsys.readouterr().out.partition("| words")[0])
     assert [row["alignment"].split(",")[0] for row in table[:7]] == ["Dice", *["Model 1"] * 5, "matching"]
     assert [row["alignment"].split()[-1] for row in table[7:]] == list(GROUPS)
@@ -214,7 +214,7 @@ def test_compare_alignment_has_all_baselines(tmp_path, capsys):
 
 
 def test_grown_alignments_are_between_intersection_and_union():
-    grown = load("compare_alignment").grown
+    grown = load("alignment").grown
     one, other = {(0, 0), (1, 1), (3, 3)}, {(0, 0), (1, 2), (3, 3), (3, 0)}
     assert grown(one, other) == {(0, 0), (1, 1), (1, 2), (3, 3)}  # (3, 0) is beside no link
     assert grown(set(), other) == set()
@@ -222,14 +222,14 @@ def test_grown_alignments_are_between_intersection_and_union():
 
 def test_competitive_linking_takes_the_largest_first():
     pairs = [SentencePair(("a", "b"), ("x", "y")), SentencePair(("a",), ("x",)), SentencePair(("b",), ("x",))]
-    links = load("compare_alignment").competitive
+    links = load("alignment").competitive
     assert links(Lexicon.of(pairs), pairs[0], 0.0) == {(0, 0), (1, 1)}
     assert links(Lexicon.of(pairs), pairs[0], 0.7) == {(0, 0)}
 
 
 def test_benchmark_processes_measures_one_process_too(data, capsys):
     options = ["--train", data, "--bits", "8", "--limit", "8", "--at", "2", "5", "--gap", "0.5"]
-    assert load("benchmark_processes").main(options) == 0
+    assert load("processes").main(options) == 0
     table = rows(capsys.readouterr().out)
     assert [row["solver"] for row in table] == ["cocoa", "cocoa:sampling=uniform,steps=fw"]
     assert all(0 < float(row["dual at 2"]) <= float(row["dual at 5"]) for row in table)
@@ -252,7 +252,7 @@ def test_benchmark_threads_compares_with_one(data, capsys):
         "proximal-bcfw",
         "sgd",
     ]
-    assert load("benchmark_threads").main([*options, "--limit", "40", "--passes", "3"]) == 0
+    assert load("threads").main([*options, "--limit", "40", "--passes", "3"]) == 0
     table = rows(capsys.readouterr().out)
     works = ("full pass", "bcfw", "proximal-bcfw", "sgd")
     assert [(row["work"], row["threads"]) for row in table] == [(work, count) for work in works for count in "123"]
@@ -261,14 +261,14 @@ def test_benchmark_threads_compares_with_one(data, capsys):
 
 
 def test_benchmark_jobs_times_searches_and_fits(data, capsys):
-    assert load("benchmark_jobs").main(["--train", data, "--jobs", "1", "--trials", "1"]) == 0
+    assert load("jobs").main(["--train", data, "--jobs", "1", "--trials", "1"]) == 0
     table = rows(capsys.readouterr().out)
     assert [row["work"] for row in table] == ["first grid search", "grid search", "fit"]
     assert all(float(row["wall s"]) > 0 for row in table)
 
 
 def test_benchmark_grids_times_every_case(capsys):
-    assert load("benchmark_grids").main(["--ctc", "1x5x2", "--alignments", "1x4", "--repeats", "1"]) == 0
+    assert load("grids").main(["--ctc", "1x5x2", "--alignments", "1x4", "--repeats", "1"]) == 0
     table = rows(capsys.readouterr().out)
     assert [row["case"].split(", ")[1] for row in table] == ["loss", "gradient", "path", "gradient", "path"]
     assert all(float(row["ours"]) >= 0 for row in table)
@@ -277,7 +277,7 @@ def test_benchmark_grids_times_every_case(capsys):
 def test_benchmark_oracles_times_every_oracle(capsys):
     sizes = ["--graphs", "4x5", "--matchings", "3x3", "2x5", "--images", "6x8", "--grids", "3x4", "--nodes", "3"]
     sizes += ["--tables", "2"]
-    assert load("benchmark_oracles").main([*sizes, "--labels", "8x3", "--k", "3", "--repeats", "1"]) == 0
+    assert load("oracles").main([*sizes, "--labels", "8x3", "--k", "3", "--repeats", "1"]) == 0
     first, _, second = capsys.readouterr().out.partition("| Potts grid")
     assert [row["Potts grid"] for row in rows("| Potts grid" + second)] == ["8x8, 3 labels"]
     table = rows(first)
@@ -312,7 +312,7 @@ def test_benchmark_programs_times_every_oracle(largest, capsys):
         "--accepted",
         "4x2x3",
     ]
-    assert load("benchmark_programs").main(sizes) == 0
+    assert load("programs").main(sizes) == 0
     *table, hidden_markov = rows(capsys.readouterr().out)
     assert (hidden_markov["structure"], hidden_markov["edges"]) == ("hidden Markov, T = 30, S = 2", "120")
     for oracle in ("exp", "max"):
@@ -333,14 +333,14 @@ def test_benchmark_programs_times_every_oracle(largest, capsys):
 
 
 def test_benchmark_chain_of_a_file(data, capsys):
-    assert load("benchmark_chain").main(["--file", data, "--sweep-n", "4", "--sweep-K", "2", "--repeats", "1"]) == 0
+    assert load("chain").main(["--file", data, "--sweep-n", "4", "--sweep-K", "2", "--repeats", "1"]) == 0
     output = capsys.readouterr().out
     assert [(row["size"], row["value"]) for row in rows(output)] == [("n", "4"), ("n", "15"), ("K", "2")]
     assert "n = 15, T = 3.7 on average" in output
 
 
 def test_benchmark_chain_generates_what_it_says():
-    problem = load("benchmark_chain").generate(n=6, T=5, S=3, A=4, F=50, seed=0)
+    problem = load("chain").generate(n=6, T=5, S=3, A=4, F=50, seed=0)
     assert (problem.n, problem.states, problem.features) == (6, 3, 50)
     assert problem.sequences.lengths.tolist() == [5] * 6
     assert problem.sequences.token_offsets.diff().unique().tolist() == [4]
@@ -367,7 +367,7 @@ def test_compile_kernels_has_all_of_them(capsys):
 @pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor:UserWarning")  # of pytorch-crf
 def test_benchmark_gpu_times_every_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the CPU, where there are no kernels."""
-    script, out = load("benchmark_gpu"), tmp_path / "gpu" / "table.md"
+    script, out = load("gpu"), tmp_path / "gpu" / "table.md"
     assert script.main(["--cpu", "--seconds", "0", "--size", "3", "--chains", "1", "--out", str(out)]) == 0
     first, _, head, _, *rows = out.read_text(encoding="utf-8").splitlines()
     assert first.startswith("CPU, torch ")
@@ -380,7 +380,7 @@ def test_benchmark_gpu_times_every_row(tmp_path: Path, capsys: pytest.CaptureFix
 def test_benchmark_gpu_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
-        load("benchmark_gpu").main([])
+        load("gpu").main([])
     assert "no GPU that torch can use: --cpu tries" in capsys.readouterr().err
 
 
@@ -388,7 +388,7 @@ def test_benchmark_gpu_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     cache = tmp_path / "cache"
     options = ["--data", data, "--times", "2", "--solvers", "sgd", "--attributes-cache", str(cache)]
-    assert load("benchmark_growth").main(options) == 0
+    assert load("growth").main(options) == 0
     (row,) = rows(capsys.readouterr().out)
     assert (row["n"], row["solver"]) == ("30", "sgd")
     assert float(row["peak (MB)"]) >= float(row["peak until encoded (MB)"]) > 0
@@ -399,17 +399,17 @@ def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
 def test_benchmark_exponents_has_a_row_for_each_query(capsys):
     names = ["LinearChain, n tokens", "Matching, n pairs"]
     options = ["--scale", "0.01", "--repeats", "1", "--solvers", "bcfw", "--structures", *names]
-    assert load("benchmark_exponents").main(options) == 0
+    assert load("exponents").main(options) == 0
     found = [row["case"] for row in rows(capsys.readouterr().out)]
     assert found == [f"{names[0]}, max", f"{names[0]}, log-sum", f"{names[1]}, max", "bcfw, a pass"]
 
 
 def test_the_exponent_is_the_slope_of_logarithms():
-    assert load("benchmark_exponents").exponent([10, 20, 40, 80], (3.0, 12.0, 48.0, 192.0)) == pytest.approx(2)
+    assert load("exponents").exponent([10, 20, 40, 80], (3.0, 12.0, 48.0, 192.0)) == pytest.approx(2)
 
 
 def test_compare_crfsuite_trains_the_same_features(data, capsys):
-    assert load("compare_crfsuite").main(["--train", data, "--test", data, "--iterations", "20"]) == 0
+    assert load("crfsuite").main(["--train", data, "--test", data, "--iterations", "20"]) == 0
     table = rows(capsys.readouterr().out)
     names = ["SequenceTagger() on words", "SequenceTagger()", "SequenceTagger(loss='crf', lam='0.2/n')"]
     theirs = ["lbfgs, c1=0.1, c2=0.1", "lbfgs, c1=0, c2=0.1", "l2sgd, c2=0.1"]
@@ -423,11 +423,11 @@ def test_compare_crfsuite_trains_the_same_features(data, capsys):
 
 def test_compare_crfsuite_without_crfsuite(data, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycrfsuite", None)
-    assert load("compare_crfsuite").main(["--train", data, "--test", data]) == 0
+    assert load("crfsuite").main(["--train", data, "--test", data]) == 0
     output = capsys.readouterr().out
     assert "python-crfsuite is not installed" in output
     assert len(rows(output)) == 3
-    assert load("compare_crfsuite").main(["--train", data, "--test", data, "--passes", "1", "2"]) == 0
+    assert load("crfsuite").main(["--train", data, "--test", data, "--passes", "1", "2"]) == 0
     table = rows(capsys.readouterr().out)
     assert [row["tagger"] for row in table][::3] == [f"SequenceTagger(max_iter={n}) on words" for n in (1, 2)]
     assert [row["passes"].split(",")[0] for row in table[::3]] == ["1", "2"]
@@ -438,13 +438,13 @@ def test_compare_crfsuite_reads_parts_of_speech(tmp_path, capsys):
     row = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n"
     path.write_text((row.format(1, "she", "PRON") + row.format(2, "sang", "VERB") + "\n") * 6)
     files = ["--train", str(path), "--test", str(path)]
-    assert load("compare_crfsuite").main([*files, "--column", "upos", "--iterations", "5"]) == 0
+    assert load("crfsuite").main([*files, "--column", "upos", "--iterations", "5"]) == 0
     assert {row["accuracy"] for row in rows(capsys.readouterr().out)} == {"100.00%"}
 
 
 def test_benchmark_lams_measures_both_estimators(data, capsys):
     options = ["--train", data, "--test", data, "--sizes", "2", "--examples", "20", "--seeds", "1"]
-    assert load("benchmark_lams").main(options) == 0
+    assert load("lams").main(options) == 0
     tagged, labelled = capsys.readouterr().out.split("\n\n")
     assert [row["loss"] for row in rows(tagged)] == ["hinge", "crf"]
     (row,) = rows(labelled)
@@ -456,7 +456,7 @@ def test_benchmark_lams_measures_both_estimators(data, capsys):
 
 def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
     options = ["--train", data, "--lam", "1/n", "--bits", "8", "--passes", "40", "--iterations", "200"]
-    assert load("benchmark_crf").main(options) == 0
+    assert load("crf").main(options) == 0
     output = capsys.readouterr().out
     theirs, by_us = map(
         float, re.search(r"last objective ([\d.]+), of its weights by our oracle ([\d.]+)", output).groups()
@@ -469,7 +469,7 @@ def test_benchmark_crf_minimizes_the_objective_of_crfsuite(data, capsys):
 def test_benchmark_crf_needs_crfsuite(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycrfsuite", None)
     with pytest.raises(SystemExit):
-        load("benchmark_crf").main([])
+        load("crf").main([])
     assert "pip install 'structsmooth[benchmarks]'" in capsys.readouterr().err
 
 
@@ -480,7 +480,7 @@ def test_benchmark_layers_without_the_others(capsys, monkeypatch):
     for module in ("torchcrf", "torch_struct"):
         monkeypatch.setitem(sys.modules, module, None)
     options = ["--shapes", "2x3x2", "1x2x3", "--threads", "1", "--k", "2", "--repeats", "1"]
-    assert load("benchmark_layers").main(options) == 0
+    assert load("layers").main(options) == 0
     output = capsys.readouterr().out
     assert all(f"{name} is not installed" in output for name in ("pytorch-crf", "torch-struct"))
     table = rows(output)
@@ -490,7 +490,7 @@ def test_benchmark_layers_without_the_others(capsys, monkeypatch):
 
 def test_benchmark_layers_gives_torch_struct_the_batch_that_it_can_take():
     """Its tensors for one sequence have 2 * 3**3 numbers, and 2**2 times as many for two outputs."""
-    compared = load("benchmark_layers").comparisons({"ours": {}}, {"torch-struct": None}, (4, 2, 3), k=2, largest=108)
+    compared = load("layers").comparisons({"ours": {}}, {"torch-struct": None}, (4, 2, 3), k=2, largest=108)
     likelihood, viterbi, hinge = LAYERS
     assert [(shape, layer.name, "torch-struct" in layer.calls) for shape, layer in compared] == [
         ((4, 2, 3), likelihood, False),
@@ -502,7 +502,7 @@ def test_benchmark_layers_gives_torch_struct_the_batch_that_it_can_take():
 
 def test_benchmark_layers_takes_turns_until_a_limit(monkeypatch):
     calls = []
-    script = load("benchmark_layers")
+    script = load("layers")
     monkeypatch.setattr(script, "_TURN", 1e-3)
     measure = script.measure
     timed = {name: lambda name=name: calls.append(name) or torch.ones(()) for name in ("structsmooth", "other")}
@@ -518,13 +518,13 @@ def test_benchmark_layers_takes_turns_until_a_limit(monkeypatch):
 def test_benchmark_layers_compares_the_same():
     different = {"structsmooth": lambda: torch.ones(2), "other": lambda: torch.tensor([1.0, 1.1])}
     with pytest.raises(AssertionError, match="other computes something else"):
-        load("benchmark_layers").measure(different, repeats=1, limit=1.0)
+        load("layers").measure(different, repeats=1, limit=1.0)
 
 
 @pytest.mark.parametrize("arguments", [["--repeats", "0"], ["--threads", "0"], ["--shapes", "2x1x3"]])
 def test_benchmark_layers_refuses(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
-        load("benchmark_layers").main(arguments)
+        load("layers").main(arguments)
     assert stop.value.code == 2
     assert arguments[0] in capsys.readouterr().err
 
@@ -594,9 +594,9 @@ def test_train_networks_refuses(arguments, capsys):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("benchmark_chain", "--file FILE"),
-        ("benchmark_growth", "--attributes-cache DIR"),
-        ("benchmark_layers", "--shapes BxTxS"),
+        ("chain", "--file FILE"),
+        ("growth", "--attributes-cache DIR"),
+        ("layers", "--shapes BxTxS"),
         ("train_networks", "--out DIR"),
     ],
 )
@@ -610,7 +610,7 @@ def test_help(name, option, capsys):
 def test_benchmark_deep_measures_steps_passes_and_features(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     options = ["--n", "4", "--boxes", "3", "--channels", "2", "--repeats", "1", "--turns", "1"]
-    assert load("benchmark_deep").main([*options, "--batch-sizes", "2", "--processes", "1", "2"]) == 0
+    assert load("deep").main([*options, "--batch-sizes", "2", "--processes", "1", "2"]) == 0
     table = rows(capsys.readouterr().out)
     assert [row["what"].split(",")[0] for row in table] == [
         "inner step",
@@ -625,7 +625,7 @@ def test_benchmark_deep_measures_steps_passes_and_features(capsys, monkeypatch):
 
 
 def test_partial_labels_of_entities(data, capsys):
-    script = load("compare_partial_labels")
+    script = load("partial_labels")
     options = ["--train", data, "--test", data, "--share", "0.7", "--passes", "30", "--seeds", "0", "1"]
     assert script.main(["entities", *options]) == 0
     table = rows(capsys.readouterr().out)
@@ -638,7 +638,7 @@ def test_partial_labels_of_entities(data, capsys):
 
 
 def test_partial_labels_of_other_data(tmp_path, capsys):
-    script = load("compare_partial_labels")
+    script = load("partial_labels")
     proteins = "".join(
         f">p|fold={fold}\nKRSA{letters}NNGS\n1111{'H' * 8}{end}\n"
         for fold in range(5)
@@ -663,7 +663,7 @@ def test_partial_labels_of_other_data(tmp_path, capsys):
 
 @pytest.mark.long
 def test_benchmark_serving(capsys):
-    assert load("benchmark_serving").main(["--repeats", "1", "--passes", "1", "--growth", "600"]) == 0
+    assert load("serving").main(["--repeats", "1", "--passes", "1", "--growth", "600"]) == 0
     table = rows(capsys.readouterr().out)
     ways = ["tagger, Python and numpy", "tagger, this library", "network, this library", "network, onnxruntime"]
     assert [row["way"] for row in table] == ways
@@ -675,7 +675,7 @@ def test_benchmark_serving(capsys):
 def test_benchmark_encoders(data, tmp_path, capsys):
     encoder = small_encoders.write(tmp_path / "encoder")
     options = ["--encoder", encoder, "--train", data, "--test", data, "--passes", "8"]
-    assert load("benchmark_encoders").main(options) == 0
+    assert load("serving_encoders").main(options) == 0
     torch_row, onnx, int8 = rows(capsys.readouterr().out)
     assert [row["way"] for row in (torch_row, onnx, int8)] == ["torch", "onnx", "onnx, int8"]
     assert torch_row["F1"] == onnx["F1"] == "100.00"
@@ -683,7 +683,7 @@ def test_benchmark_encoders(data, tmp_path, capsys):
 
 
 def test_batches_of_services_are_by_length():
-    serving, seen = load("benchmark_serving"), []
+    serving, seen = load("serving"), []
     examples = [["a"] * length for length in (3, 1, 2) for _ in range(16)]
     way = serving.Way("", seen.append, seen.append, examples)
     serving.growth(way, 96)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from script_modules import load
 
+from scripts.__main__ import load
 from structsmooth import load as load_model
 from structsmooth.cli import main
 

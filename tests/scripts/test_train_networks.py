@@ -8,9 +8,9 @@ import pytest
 import small_encoders
 import torch
 import treebanks
-from script_modules import load
 
-from scripts.training import Trees, scores_of_classes
+from scripts.__main__ import load
+from scripts.shared.training import Trees, scores_of_classes
 from structsmooth.models import BiaffineParser
 
 pytestmark = pytest.mark.filterwarnings("ignore:::transformers", "ignore:::torch")

@@ -31,9 +31,9 @@ from structsmooth.problems import (
 from structsmooth.problems.affine import flat
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.solvers import Cache, DualIterate, ExponentiatedGradient, sdca, sgd, svrg
+from structsmooth.solvers.baselines.exponentiated import steps as exponentiated
 from structsmooth.solvers.bcfw import steps as bcfw
 from structsmooth.solvers.bcfw.active_set import Steps
-from structsmooth.solvers.exponentiated import steps as exponentiated
 from structsmooth.solvers.sdca import SmoothedIterate
 
 LAM = 0.3

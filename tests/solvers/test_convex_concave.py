@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from structsmooth import BCFW, CasimirSVRG, Entropy, LinearScore, Max, ModuleProblem, ProximalBCFW
 from structsmooth.problems import DenseChainProblem, DifferenceProblem, PartialLabels, SparseChainProblem, TiltedProblem
-from structsmooth.problems.linear.chain.unknown import agreeing_labels
+from structsmooth.problems.linear.chain.data import agreeing_labels
 from structsmooth.scores import TransitionMask
 from structsmooth.solvers import SVRG, ConvexConcave, Progress, ProximalSDCA, Solver, Status, Stop
 from structsmooth.solvers.convex_concave import ConvexConcaveState

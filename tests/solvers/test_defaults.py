@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scripts.benchmark_defaults import (
+from scripts.benchmarks.defaults import (
     FAMILIES,
     LINEAR_SOLVERS,
     MODULE_SOLVERS,

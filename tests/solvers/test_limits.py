@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 
 from structsmooth import CasimirSVRG, FactorGraph, LinearChain, LinearModuleProblem, ProximalBCFW, ScoreModule, SoftBCFW
 from structsmooth.problems import DenseChainProblem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers import Adam, ExponentiatedGradient
-from structsmooth.solvers.checks import parse_lam
 
 
 class Emissions(ScoreModule):

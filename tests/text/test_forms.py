@@ -21,7 +21,7 @@ from structsmooth.text.forms import Reading
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.inputs import Inputs
 from structsmooth.text.lines import read_text
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.standalone import Splitter
 
 ADA = [(["Ada", "met", "Bo"], ["B-PER", "O", "B-PER"]), (["she", "left"], ["O", "O"])]
 PLAIN = "Ada B-PER\nmet O\nBo B-PER\n\nshe O\nleft O\n"

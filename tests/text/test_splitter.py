@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structsmooth.text.splitter import Splitter, clitics_of
+from structsmooth.text.inputs import clitics_of
+from structsmooth.text.standalone import Splitter
 
 
 @pytest.mark.parametrize(

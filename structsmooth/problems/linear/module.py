@@ -14,10 +14,9 @@ from structsmooth.costs import Cost, Hamming
 from structsmooth.problems.affine import AffineBatch, Parts, flat, shaped
 from structsmooth.problems.bounds import Bounds, checked_bounds
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.linear.batches import StructureBatch, offsets_of
+from structsmooth.problems.linear.batches import Constants, StructureBatch, offsets_of
 from structsmooth.problems.linear.blocks import FeatureMap, OracleOutput, VectorMap, respond
 from structsmooth.problems.linear.completed import Completed, agreeing_labels, completed_collate
-from structsmooth.problems.linear.constants import Constants
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.module import Dataset, Labels, ModuleProblem, stacked
 from structsmooth.problems.sharding import of_examples
@@ -50,11 +49,11 @@ class _Example:
 
 
 class LinearModuleProblem(LinearProblem):
-    """The finite sum of a :class:`ModuleProblem` whose potentials are affine in the parameters: it has a dual.
+    """The finite sum of a :class:`ModuleProblem` whose potentials are affine in the parameters.
 
-    So every solver takes it. Potentials may have any linear form, may be shared by parts (transitions [S, S]), and may
-    come with any structure: parts are the gradient of its score, the adjoint is the gradient of its potentials. Solvers
-    of the dual keep the input, costs and parts of every example they have seen.
+    Every solver takes it, since it has a dual. Potentials may have any linear form, may be shared by parts (transitions
+    [S, S]), and may come with any structure: parts are the gradient of its score, the adjoint is the gradient of its
+    potentials. Solvers of the dual keep the input, costs and parts of every example they have seen.
 
     What potentials have with all parameters zero is constant. Parts of −inf are forbidden, as by a mask on transitions
     or by :class:`~structsmooth.factors.AtMostOne`: they belong to the output space, not to the dual, and the labels

@@ -11,7 +11,7 @@ from structsmooth.problems.affine import Parts, inner
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.chain.problem import ChainProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.solvers.bcfw.active_set import Direction
 from structsmooth.solvers.bcfw.steps import step_size
 from structsmooth.solvers.dual.base import DualSolver

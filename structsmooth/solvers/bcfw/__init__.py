@@ -10,10 +10,10 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import PositiveInt
 from structsmooth.solvers.averaging import weights_of_iterates
-from structsmooth.solvers.bcfw import chain_loop, program_loop  # noqa: F401 - they register their loops
+from structsmooth.solvers.bcfw import loops  # noqa: F401 - it registers them
 from structsmooth.solvers.bcfw.active_set import Cache, DualIterate, Steps
 from structsmooth.solvers.bcfw.steps import epoch
 from structsmooth.solvers.dual.base import DualSolver

@@ -8,9 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.settings import check_number
+from structsmooth.settings import check_number, parse_lam
 from structsmooth.solvers.bcfw import BCFW, BCFWState
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.proximal import ProximalBCFW
 from structsmooth.solvers.state import Work
@@ -69,10 +68,10 @@ def certify(
 ) -> Certificate:
     """Bound the distance of any weights from the optimum of (1/n) Σ f_i(w) + (λ/2)‖w‖².
 
-    Makes passes of a solver of the dual (Osokin et al. 2016) from the labels, until the dual can rise by no more than
-    ``accuracy`` times the gap: then gap and suboptimality agree up to a factor of 1/(1 − accuracy). For weights that
-    are nearly optimal, passes also end when the gap is below ``solver.gap_tolerance`` times the objective. Ctrl-C ends
-    them too. Same seed, same certificate.
+    It makes passes of a solver of the dual (Osokin et al. 2016) from the labels, until the dual can rise by no more
+    than ``accuracy`` times the gap: then gap and suboptimality agree up to a factor of 1/(1 − accuracy). For weights
+    that are nearly optimal, passes also end when the gap is below ``solver.gap_tolerance`` times the objective. Ctrl-C
+    ends them too. The same seed gives the same certificate.
 
     Args:
         problem: a linear problem of hinges.

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.smoothing import Smoother
 from structsmooth.solvers.state import empty

@@ -10,7 +10,7 @@ from torch import Tensor
 from structsmooth.problems.affine import AffineProblem, flat, shaped
 from structsmooth.problems.base import Problem
 from structsmooth.problems.module import LinearizedProblem, ModuleProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from torch import Tensor
 from structsmooth.problems.base import Problem
 from structsmooth.problems.derived import TiltedProblem
 from structsmooth.problems.linear.base import LinearProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers.averaging import ONE_A_PASS, newest_weight
+from structsmooth.solvers.base import SmoothingSolver
 from structsmooth.solvers.dual.base import checked_linear
 from structsmooth.solvers.lower_bound import BoundedState, DualPoint
 from structsmooth.solvers.primal.gradient import estimate_loss_scale, first_weights
 from structsmooth.solvers.sdca import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.sdca.steps import SmoothedIterate, epoch
-from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.state import empty
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from structsmooth.problems.linear.arrays import checked
+from structsmooth.compiled.arguments import checked
 from structsmooth.problems.linear.chain.data import smoothing
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.smoothing import Smoother

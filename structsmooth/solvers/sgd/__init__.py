@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.problems.base import Problem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive, PositiveInt
 from structsmooth.solvers.averaging import weights_of_iterates
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
@@ -27,7 +27,7 @@ class SGDState(GradientState):
 
 @dataclass(frozen=True)
 class SGD(GradientSolver[SGDState]):
-    """Stochastic subgradient descent, no smoothing.
+    """Stochastic subgradient descent, without smoothing.
 
     The weights are a weighted average of the iterates, see :func:`~structsmooth.solvers.averaging.newest_weight`.
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.arguments import checked
 from structsmooth.compiled.threads import on_threads
 from structsmooth.problems.base import Problem
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData, smoothing
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.problems.linear.difference import DifferenceProblem

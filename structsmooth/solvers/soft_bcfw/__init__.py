@@ -23,7 +23,7 @@ from structsmooth.solvers.soft_bcfw.point import SoftPoint
 from structsmooth.solvers.soft_bcfw.smoothed import SmoothedSoftDual
 from structsmooth.solvers.state import State, empty
 
-Penalty = Literal["multipliers", "constant", "decreasing"]
+Penalty = Literal["multipliers", "constant"]
 Order = Literal["examples", "uniform"]
 
 # ρ by default, per mean number of edges of a node.
@@ -52,7 +52,7 @@ class SoftBCFWState(State):
     scale: float = 0.0  # κ_0
     kappa: float = 0.0  # of the last pass
     mixture: DualPoint | None = None  # of marginals so far, the best
-    rho: float = 0.0  # of the last pass
+    rho: float = 0.0
     soft_objective: float = 0.0  # g_ρ
     soft_dual: float = 0.0  # f_ρ
     hard_objective: float = 0.0  # g
@@ -106,10 +106,9 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     Steps then go towards Gibbs distributions, whatever ``steps`` is.
 
     With a constant penalty, the objective of the history is g_ρ(w, δ) = g(w, δ) + (ρ/(2n))‖δ‖², an upper bound on that
-    of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. A decreasing penalty
-    tends to the local polytope as well. Metrics are g_ρ, f_ρ, g and the disagreement as ``soft_objective``,
-    ``soft_dual``, ``hard_objective`` and ``disagreement``, and ``rho``. No oracle is called with any penalty:
-    maximizing once over every block of an example counts as one call.
+    of the local polytope. Its dual f_ρ never decreases, and the gap is the sum of the block gaps. Metrics are g_ρ, f_ρ,
+    g and the disagreement as ``soft_objective``, ``soft_dual``, ``hard_objective`` and ``disagreement``, and ``rho``.
+    No oracle is called with any penalty: maximizing once over every block of an example counts as one call.
 
     ``SoftBCFW(rho=rho, penalty="constant", steps="fw", order="uniform")`` is Algorithm 1 of the paper, except that ρ is
     for each example: the paper's ρ, times the number of examples. On binary graphs and on forests, exact inference or
@@ -120,8 +119,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             If not given, it is 3/8 of the mean number of edges of a node, or 1 without edges: a node divides its score
             among its edges, so the more edges it has, the smaller are their messages.
         penalty: ``"multipliers"`` add (μ_c − μ_i)/ρ to multipliers of the constraints after every pass, which makes
-            nodes and edges agree in the end, whatever ρ is; ``"constant"`` keeps ρ fixed, as in the paper;
-            ``"decreasing"`` divides it by √k in pass k, which is far slower than multipliers.
+            nodes and edges agree in the end, whatever ρ is; ``"constant"`` keeps ρ fixed, as in the paper.
         kappa: κ > 0, strength of the proximal term on weights, for multipliers alone. If not given, it is that of
             :class:`~structsmooth.ProximalBCFW`, from the best labels of nodes at zero weights.
         steps: ``"fw"`` from the marginals of a block towards its best state; ``"pairwise"`` from the worst state that
@@ -211,7 +209,7 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
                         "it is of another problem"
                     )
             point, center = replace(start.point, weights=dual.weights(start.point)), start.weights
-        rho = self.strength(dual, 0)
+        rho = self.rho or _PER_DEGREE * dual.mean_degree or 1.0
         if not self._proximal:
             return SoftBCFWState(point.weights, point=replace(point, multipliers=labels.multipliers), rho=rho)
         if isinstance(start, SoftBCFWState):
@@ -232,10 +230,8 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
     ) -> SoftBCFWState:
         """One pass: a step on every block, on average or exactly, so many times."""
         if not self._proximal:
-            dual = self.soft(problem, lam)
-            rho = self.strength(dual, state.passes)
-            point = self._pass(dual, state.point, rho, rng)
-            return replace(state, weights=point.weights, point=point, rho=rho, passes=state.passes + 1)
+            point = self._pass(self.soft(problem, lam), state.point, state.rho, rng)
+            return replace(state, weights=point.weights, point=point, passes=state.passes + 1)
         kappa = self.kappa or kappa_of(lam, state.scale)
         dual = self.soft(problem, lam + kappa)
         begin = (kappa * state.center).add_(state.point.weights, alpha=lam).div_(lam + kappa)
@@ -252,20 +248,12 @@ class SoftBCFW(DualSolver[SoftBCFWState]):
             passes=state.passes + 1,
         )
 
-    def strength(self, dual: SoftDual | ModuleSoftDual, passes: int) -> float:
-        """ρ of the pass after so many."""
-        rho = self.rho or _PER_DEGREE * dual.mean_degree or 1.0
-        return rho / (1 + passes) ** 0.5 if self.penalty == "decreasing" else rho
-
     def evaluate(self, problem: Problem, lam: float, state: SoftBCFWState) -> SoftPass:
         """The values of the dual point, or of the averages; nothing is inferred."""
         dual, near = self.soft(problem, lam), None
         if self._proximal:
             averages = replace(state.point, weights=state.weights, multipliers=state.messages)
             values, near = dual.values(averages, math.inf), dual.near(state.point)
-            objective = values.hard
-        elif self.penalty == "decreasing":
-            values, near = dual.values(state.point, state.rho), dual.near(state.point)
             objective = values.hard
         else:
             values = dual.values(state.point, state.rho)

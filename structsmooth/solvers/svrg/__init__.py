@@ -8,11 +8,11 @@ import numpy as np
 from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 from structsmooth.settings import Positive
 from structsmooth.smoothing import Smoother
+from structsmooth.solvers.base import SmoothingSolver
 from structsmooth.solvers.primal.gradient import GradientSolver, GradientState
-from structsmooth.solvers.smoothing import SmoothingSolver
 from structsmooth.solvers.svrg import chain_loop  # noqa: F401 - it registers its loop
 from structsmooth.solvers.svrg.steps import epoch
 

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.arguments import checked
 from structsmooth.problems.base import FullPass
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import smoothing
 from structsmooth.problems.linear.chain.problem import ChainPass, ChainProblem
 from structsmooth.solvers.svrg.steps import epoch

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from structsmooth.problems.base import FullPass, Problem
 from structsmooth.problems.derived import ShiftedProblem, TiltedProblem
-from structsmooth.problems.sharding import agreed
+from structsmooth.problems.reductions import agreed
 
 
 @singledispatch

@@ -117,6 +117,8 @@ def star(unary, pairwise, exponentials, ports, tau, deltas, messages, total):
                 messages[p, s] = _largest(pairwise[e], side == 0, s, other)
         for s in range(states):
             total[s] += messages[p, s]
+    # The node and each of its edges keep the same share of the total, so that all have their maxima at the same states:
+    # the star update of Meshi et al. (2010).
     for p in range(ports.shape[0]):
         e, side = ports[p] // 2, ports[p] % 2
         for s in range(states):
@@ -276,6 +278,7 @@ def _with_labels(node, edge, ends, best, roots, labels, inside):
             inside[b] += edge[e, first]
         elif second >= 0:
             inside[a] += edge[e, :, second]
+        # Neither end is decided: the best pair by itself is a bound, whatever the other edges want.
         elif b < variables:
             total += best[e].max()
         else:

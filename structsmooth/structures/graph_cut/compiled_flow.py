@@ -44,6 +44,7 @@ def maximize_flow(graph, flow, work):
     closed = flow[2]
     _plant(flow, work)
     while min(count[0], count[1]) > 0:
+        # The side with the smaller fringe grows, since it has fewer arcs to look at.
         forest = 0 if count[0] <= count[1] else 1
         number, count[forest] = count[forest], 0
         limit[forest] += 1
@@ -108,6 +109,8 @@ def _grow(v, forest, graph, flow, work):
     level = fringe[2][forest] - 1
     for arc in range(offsets[v], offsets[v + 1]):
         other = heads[arc]
+        # The same arc again after each augmentation, until it is full, its head is of the same side, or ``v`` itself
+        # has lost its place on this level.
         while (
             side[v] == forest
             and distance[v] == level
@@ -150,6 +153,8 @@ def _augment(bridge, graph, flow, work):
             residual[sisters[arc]] += amount
             if residual[arc] == 0.0:
                 parent[v] = _NO_PARENT
+                # From the meeting point to the root distances fall, and orphans are listed from the end: so the nearest
+                # are first.
                 first -= 1
                 orphans[first] = v
             v = above

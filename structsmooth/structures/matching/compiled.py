@@ -80,9 +80,12 @@ def _assign(row, cost, assignment, work):
         i = row_of[column]
         if i < 0:
             break
+        # The owner of the rest has several columns, and is reached by the nearest one: its distance is the owner's.
         if i == rows and entry < 0:  # the first column by which the owner of the rest is reached
             entry = column
         reached += 1
+    # Prices of reached rows and columns move by what they are nearer than the end: reduced costs stay non-negative, and
+    # those along the path become zero (Johnson 1977).
     u[row] += length
     if entry >= 0:
         u[rows] += length - distance[entry]

@@ -83,6 +83,7 @@ def _reach(start, to_all, network, state, work):
         # Nodes that have been reached are not farther than this one, and keep their distances.
         if node < rows:
             for j in range(nodes - rows):
+                # Rounding may leave a reduced cost a little below zero, with which Dijkstra's order would not hold.
                 through = nearest + max(0.0, _reduced(network, state, node, j))
                 if through < distance[rows + j] and flow[node, j] < high[node, j]:
                     distance[rows + j], before[rows + j] = through, node
@@ -116,6 +117,8 @@ def _send(start, network, state, work):
         if reached == order.shape[0] or distance[order[reached]] == np.inf:
             return False
         end = order[reached]
+        # Prices move by what a node is nearer than the end. This keeps reduced costs of all arcs from falling below
+        # zero, and makes those along the path zero, so that the way back may be opened.
         for q in range(reached):
             node = order[q]
             if node < rows:
@@ -153,6 +156,7 @@ def _solve(network, state, work):
     cost, _, high = network
     flow, _, u, v = state
     for i in range(flow.shape[0]):
+        # The largest price with which no pair of the row has a negative reduced cost, whatever signs the scores have.
         u[i] = np.inf
         for j in range(flow.shape[1]):
             if high[i, j] > 0:

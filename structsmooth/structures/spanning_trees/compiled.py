@@ -54,9 +54,13 @@ def _contract(graph, forest, c, members, size, alive, number):
         scores[u, c], scores[c, u] = -np.inf, -np.inf
         for i in range(size):
             v = members[i]
+            # An arc into the cycle takes the place of the arc into the member that it enters, whose weight is the dual
+            # value. No sum over the cycle is subtracted: large terms
+            # would have to cancel.
             count, score = counts[u, v] - dual_count[v], scores[u, v] - dual_score[v]
             if score > -np.inf and (scores[u, c] == -np.inf or _more(count, score, counts[u, c], scores[u, c])):
                 counts[u, c], scores[u, c], heads[u, c], modifiers[u, c] = count, score, heads[u, v], modifiers[u, v]
+            # An arc out of the cycle costs nothing but itself, so the best over the members stands for all.
             count, score = counts[v, u], scores[v, u]
             if score > -np.inf and (scores[c, u] == -np.inf or _more(count, score, counts[c, u], scores[c, u])):
                 counts[c, u], scores[c, u], heads[c, u], modifiers[c, u] = count, score, heads[v, u], modifiers[v, u]
@@ -80,6 +84,8 @@ def best_tree(arcs, single_root, graph, forest, found):
     for u in range(nodes):
         alive[u], parent[u] = u, -1
         for v in range(nodes):
+            # Fewer children of the root come before any score: where there must be one, the best tree has it if any
+            # tree has.
             counts[u, v] = -1.0 if u == 0 and single_root else 0.0
             scores[u, v] = arcs[u, v] if v > 0 and u != v else -np.inf
             heads[u, v], modifiers[u, v] = u, v
@@ -88,9 +94,12 @@ def best_tree(arcs, single_root, graph, forest, found):
         if not _choose(graph, forest, v, alive, number):
             return False
     color[0] = 2
+    # A path of heads ends at a node that reaches the root (color 2), or meets itself (color 1): that cycle is
+    # contracted, and the path goes on from the new node, which is not on it yet.
     for start in range(1, nodes):
         v, length = start, 0
         while True:
+            # The head may have been contracted since it was chosen: go up to the set that is alive.
             while parent[v] >= 0:
                 v = parent[v]
             if color[v] == 2:
@@ -115,6 +124,8 @@ def best_tree(arcs, single_root, graph, forest, found):
                 return False
         for i in range(length):
             color[path[i]] = 2
+    # Sets are opened from the last to the first, so a set's own arc is settled before its members'. The member that
+    # this arc enters gets it; all others keep theirs, which are the cycle without one arc.
     for c in range(fresh - 1, nodes - 1, -1):
         v = arc_modifier[c]
         while parent[v] != c:
@@ -194,6 +205,7 @@ def _bounds(problem, value, bounds):
             for label in range(1 if h == 0 else labels):
                 c = 0 if h == 0 else 1 + (h - 1) * labels + label
                 reduced = _class_score(table, labels, m - 1, c) + score
+                # Counts are whole numbers: below zero, the root would have a second child.
                 bounds[m - 1, c] = value + reduced if h != m and count > -0.5 else -np.inf
 
 

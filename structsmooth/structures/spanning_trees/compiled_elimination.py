@@ -60,6 +60,7 @@ def _eliminate(weights, at_root, single_root, totals, share, order):
     log_product, lost = 0.0, 0.0
     for j in range(order.shape[0]):
         order[j] = j
+        # With one child of the root, arcs of the root count only for the word that is left: see .elimination.
         totals[j] = 0.0 if single_root else at_root[j]
         for i in range(order.shape[0]):
             totals[j] += weights[i, j]
@@ -85,6 +86,7 @@ def _eliminate(weights, at_root, single_root, totals, share, order):
             weight, row = weights[i, last], weights[i]
             for j in range(last):
                 row[j] += weight * share[j]
+            # The way from a word over the eliminated one and back is a cycle.
             row[i] = 0.0
             for j in range(last):
                 totals[j] += row[j]
@@ -95,6 +97,7 @@ def _eliminate(weights, at_root, single_root, totals, share, order):
 def _slopes(weights, at_root, single_root, totals, share, slopes, root_slopes):
     """Derivatives [n, n] and [n] of the log-sum by the weights before :func:`_eliminate`, at the places after it."""
     slopes[0, 0], root_slopes[0] = 0.0, 1.0 / totals[0]
+    # In the reverse order of the elimination: place k was eliminated before all places below it.
     for k in range(1, weights.shape[0]):
         total, row, through = totals[k], slopes[k], 0.0
         for j in range(k):

@@ -25,9 +25,9 @@ from structsmooth import (
 from structsmooth.problems import DenseChainProblem, LinearProblem, Problem, SparseChainProblem
 from structsmooth.scores import TransitionMask
 from structsmooth.solvers import SVRG, ExcessiveGap, ExponentiatedGradient, ProximalSDCA, sdca, sgd, svrg
+from structsmooth.solvers.baselines.exponentiated.steps import near_labels
 from structsmooth.solvers.bcfw.active_set import DualIterate
 from structsmooth.solvers.bcfw.steps import epoch
-from structsmooth.solvers.exponentiated.steps import near_labels
 from structsmooth.solvers.sdca import SmoothedIterate
 from structsmooth.text.schemes import transition_mask
 

@@ -5,11 +5,10 @@ from itertools import product
 import pytest
 import torch
 from factor_graphs import random_problem, relaxed_optimum
-from small_problems import random_problem as chain_problem
+from soft_constants import soft_constants
 
 from structsmooth import SoftBCFW
 from structsmooth.problems import FactorGraphProblem
-from structsmooth.solvers import soft_constants
 
 LAM = 0.1
 FORMS = [(2, "potts", True), (3, "potts", False), (3, "table", False)]
@@ -75,19 +74,3 @@ def test_runs_keep_to_the_rate() -> None:
         assert sum(best - row.dual for row in rows) / len(rows) <= constants.suboptimality(steps, start)
         least = min(sum(run[p].gap for run in runs) / len(runs) for p in range(rows[0].passes + 1))
         assert least <= constants.gap(steps, start)
-
-
-def test_constants_fall_with_lam_and_rho() -> None:
-    problem = random_problem(*FORMS[0])
-    a, b = soft_constants(problem, "1/n", 1.0), soft_constants(problem, 1 / problem.n, 4.0)
-    assert a.curvature > b.curvature
-    assert a.agreement == pytest.approx(b.agreement)
-    assert b.relaxation == pytest.approx(4 * a.relaxation)
-    assert soft_constants(problem, 1.0, 1.0).agreement < soft_constants(problem, 0.1, 1.0).agreement
-
-
-def test_what_has_no_constants_is_refused() -> None:
-    with pytest.raises(TypeError, match="soft_constants needs a FactorGraphProblem, got SparseChainProblem"):
-        soft_constants(chain_problem(), LAM, 1.0)
-    with pytest.raises(ValueError, match="rho must be positive, got 0"):
-        soft_constants(random_problem(*FORMS[0]), LAM, 0)

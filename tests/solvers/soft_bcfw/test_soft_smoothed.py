@@ -104,10 +104,9 @@ def test_multipliers_have_the_optimum_of_the_smoothed_local_polytope() -> None:
     assert full == pytest.approx(optimum, rel=1e-4)
 
 
-@pytest.mark.parametrize("penalty", ["constant", "decreasing"])
-def test_points_belong_to_their_values(penalty: Any) -> None:
+def test_points_belong_to_their_values() -> None:
     problem = smooth_problem(0.5)
-    state = SoftBCFW(penalty=penalty).solve(problem, lam=LAM, passes=5).state
+    state = SoftBCFW(penalty="constant").solve(problem, lam=LAM, passes=5).state
     dual = SmoothedSoftDual(problem, LAM, level=0.5)
     values = dual.values(state.point, state.rho)
     assert isinstance(values, SoftValues)

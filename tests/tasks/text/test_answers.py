@@ -16,7 +16,7 @@ from structsmooth.tasks.trained import TrainedModel, load, train
 from structsmooth.text.annotated import read_documents
 from structsmooth.text.gazetteer import Gazetteer
 from structsmooth.text.schemes import entities
-from structsmooth.text.splitter import Splitter
+from structsmooth.text.standalone import Splitter
 
 TEXTS = {
     "Ada met Bo.": [(0, 3, "PER"), (8, 10, "PER")],

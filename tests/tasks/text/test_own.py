@@ -12,7 +12,7 @@ from two_processes import ended, started
 
 from structsmooth.files import checksum, shards
 from structsmooth.problems import partitioned
-from structsmooth.shares import checksum_of_all, own_files
+from structsmooth.processes import checksum_of_all, own_files
 from structsmooth.solvers import CoCoA
 from structsmooth.tasks import NER, Task
 from structsmooth.tasks.text.tagging import Tagging

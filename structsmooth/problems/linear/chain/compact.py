@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from structsmooth.problems.linear.arrays import checked
+from structsmooth.compiled.arguments import checked
 from structsmooth.problems.linear.chain.data import ChainData
 from structsmooth.problems.linear.chain.problem import ChainProblem
 from structsmooth.sparse_vectors import places, spread

@@ -10,13 +10,14 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.arguments import checked
 from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.scores import TransitionMask, linear_chain
-from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences
+from structsmooth.sequences import DenseSequences, MixedSequences, Sequences, SparseSequences, pad
 from structsmooth.smoothing import L2, Entropy, Max, Smoother
 from structsmooth.structures import LinearChain
+from structsmooth.structures.checks import ForbiddenLabelsError
 
 compiled_primal = LazyModule("structsmooth.problems.linear.chain.compiled_primal")
 
@@ -230,3 +231,46 @@ def checked_mask(mask: TransitionMask | None, states: int) -> TransitionMask | N
         if not bool(((scores == 0) | (scores == -torch.inf)).all()):
             raise ValueError(f"mask must hold 0 for what is allowed and -inf for what is not, got others in {name}")
     return TransitionMask(*(getattr(mask, name).detach().double() for name in shapes))
+
+
+# Sequences that are completed together.
+_CHUNK = 512
+
+
+def agreeing_labels(
+    labels: Tensor, unknown: Tensor, lengths: Tensor, states: int, mask: TransitionMask | None = None
+) -> Tensor:
+    """Labels with others in the place of unknown ones, such that the mask allows them.
+
+    Args:
+        labels: label of every token, int64 [tokens], with any values where they are unknown.
+        unknown: bool [tokens].
+        lengths: number of tokens of each of n sequences, int64 [n].
+        states: number S of labels.
+        mask: which labels may follow each other, begin and end; all if not given.
+
+    Raises:
+        TypeError: ``unknown`` is no tensor of bool.
+        ValueError: another number of labels; or no labels that the mask allows agree with those of a sequence, which is
+            named.
+    """
+    if not isinstance(unknown, Tensor) or unknown.dtype != torch.bool:
+        found = unknown.dtype if isinstance(unknown, Tensor) else type(unknown).__name__
+        raise TypeError(f"unknown must be a tensor of torch.bool, got {found}")
+    if unknown.shape != labels.shape:
+        raise ValueError(f"unknown must have shape [tokens] = {tuple(labels.shape)}, got {tuple(unknown.shape)}")
+    completed = labels.masked_fill(unknown, 0)
+    if mask is None:
+        return completed
+    ends = lengths.cumsum(0)
+    for part in torch.arange(len(lengths)).split(_CHUNK):
+        tokens = slice(int(ends[part[0]] - lengths[part[0]]), int(ends[part[-1]]))
+        y, free = pad(labels[tokens], lengths[part]), pad(unknown[tokens], lengths[part])
+        allowed = free.unsqueeze(-1) | (torch.arange(states) == y.unsqueeze(-1))
+        unary = torch.where(allowed, 0.0, -torch.inf).to(mask.transition)
+        chain = LinearChain(unary, mask.transition, lengths[part], start=mask.start, stop=mask.stop)
+        values, best = chain.max()
+        if bool((values == -torch.inf).any()):
+            raise ForbiddenLabelsError(int(part[values == -torch.inf][0]), "the problem")
+        completed[tokens] = best[torch.arange(best.shape[1]) < lengths[part, None]]
+    return completed

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structsmooth.compiled.arguments import checked
 from structsmooth.lazy import LazyModule
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.chain.data import ChainData, Part
 
 compiled_packed = LazyModule("structsmooth.problems.linear.chain.compiled_packed")

@@ -11,18 +11,17 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from structsmooth.compiled import threads
+from structsmooth.compiled.arguments import checked, on_host
 from structsmooth.costs import Cost, Hamming
 from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
-from structsmooth.problems.linear.arrays import checked, on_host
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import OracleOutput, respond
-from structsmooth.problems.linear.chain.data import ChainData, Part, checked_mask, smoothing, summed
+from structsmooth.problems.linear.chain.data import ChainData, Part, agreeing_labels, checked_mask, smoothing, summed
 from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
-from structsmooth.problems.linear.chain.unknown import agreeing_labels
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.reductions import all_reduced, mean, mean_rows, rows
 from structsmooth.problems.sharding import of_examples

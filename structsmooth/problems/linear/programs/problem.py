@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from structsmooth.compiled import threads
+from structsmooth.compiled.arguments import checked
 from structsmooth.lazy import LazyModule
 from structsmooth.problems.affine import Parts
 from structsmooth.problems.base import FullPass
 from structsmooth.problems.bounds import Bounds, checked_bounds
-from structsmooth.problems.linear.arrays import checked
 from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.difference import DifferenceProblem

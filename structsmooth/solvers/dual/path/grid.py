@@ -5,8 +5,8 @@ from contextlib import suppress
 from itertools import pairwise
 
 from structsmooth.problems.base import Problem
+from structsmooth.settings import parse_lam
 from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.checks import parse_lam
 from structsmooth.solvers.dual.path.solution import Breakpoint
 from structsmooth.solvers.dual.path.walk import Walk
 

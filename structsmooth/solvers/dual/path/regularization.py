@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import is_cone
-from structsmooth.settings import Positive, check_settings
+from structsmooth.settings import Positive, check_settings, positive_lam
 from structsmooth.solvers.bcfw import BCFW
-from structsmooth.solvers.checks import positive_lam
 from structsmooth.solvers.dual.base import checked_hinges
 from structsmooth.solvers.dual.path.solution import SolutionPath
 from structsmooth.solvers.dual.path.walk import Walk

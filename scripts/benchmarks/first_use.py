@@ -1,0 +1,80 @@
+"""What a first use takes: CPU seconds of fresh processes, with an empty cache of compiled code and with a full one.
+
+Each job runs in a process of its own, once with an empty cache and then with what that run has left there. Seconds are
+those of the process and its children, the minimum over repetitions; multiples are of ``import torch``, measured in the
+same repetition, so that they can be compared between machines.
+"""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.shared.harness import command, option
+
+_ROOT = Path(__file__).parents[2]
+_CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+@command(option("--repeats", 3, "repetitions, of which the minimum counts"), table=["job", "empty cache", "full cache"])
+def main(options: Namespace) -> Iterator[list[str]]:
+    """Seconds and multiples of each job."""
+    with tempfile.TemporaryDirectory() as folder:
+        trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
+        sentence.write_text("The Bank of New York\n")
+        commands = dict(jobs(trained, sentence))
+        training = _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
+        _seconds(training, Path(folder) / "of training")  # leaves no compiled code for what is measured
+        rounds = [
+            {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
+            for turn in range(options.repeats)
+        ]
+    print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
+    unit = next(iter(rounds[0]))
+    for name in rounds[0]:
+        cells = []
+        for cache in range(2):
+            seconds = min(turn[name][cache] for turn in rounds)
+            multiple = min(turn[name][cache] / min(turn[unit]) for turn in rounds)
+            cells.append(f"{seconds:.1f} ({multiple:.2f})")
+        yield [name, *cells]
+
+
+def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
+    """Names and commands of what is measured; the first is the unit."""
+    yield "import torch", _python("import torch")
+    yield "import structsmooth, every name", _python("from structsmooth import *")
+    blocks = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+    yield "tagger of the README", _python(blocks[0])
+    yield "loss in a loop of the README", _python(blocks[1])
+    yield "structsmooth predict", _structsmooth("predict", str(trained), str(sentence))
+
+
+def both(command: list[str], cache: Path) -> tuple[float, float]:
+    """CPU seconds with an empty cache and with a full one."""
+    return _seconds(command, cache), _seconds(command, cache)
+
+
+def _seconds(command: list[str], cache: Path) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {name: str(cache / name) for name in _CACHES} | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def _structsmooth(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "structsmooth", *arguments]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

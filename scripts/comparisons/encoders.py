@@ -1,0 +1,147 @@
+"""A pretrained encoder under a chain: words, frozen features, both, and fine-tuning with and without a solved head.
+
+Every method trains on the first sentences of the training file. Words, frozen features and both are one linear problem
+each, solved by the task's default. Fine-tuning ends with the network as it was trained (tuned) and, from the same run,
+with words beside its last layer in a head that is solved (head). Seconds are CPU seconds of training on one thread, and
+encoding those of computing the features of the training sentences once, or of fine-tuning in the last row.
+"""
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from scripts.shared.harness import command, mean_and_spread, option
+from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
+from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
+from structsmooth.experiments import Experiment, RunFolder
+from structsmooth.solvers import SOLVERS
+from structsmooth.tasks import NER
+from structsmooth.text.corpus import Corpus
+from structsmooth.text.encoders import DictionaryEncoder
+
+
+class Answer(NamedTuple):
+    """F1 in percent of the first sentences and of all, CPU seconds of encoding and training, and the relative gap."""
+
+    first: float
+    f1: float
+    encoding: float
+    training: float
+    gap: float | None = None
+
+
+def scores(fitted: Any, test: Corpus, outputs: list[Any], first: int) -> tuple[float, float]:
+    """F1 in percent of the first sentences, and of all."""
+    parts = (min(first, len(test)), len(test))
+    found = [fitted.measure(test.part(range(part)), outputs[:part])[0]["f1"] for part in parts]
+    return 100 * found[0], 100 * found[1]
+
+
+def linear(task: NER, fitted: Any, train: Corpus, test: Corpus, first: int, encoding: float = 0.0) -> Answer:
+    """The default solver of the task, on its linear problem."""
+    problem = fitted.problem(train)
+    started = time.process_time()
+    result = Experiment(SOLVERS[task.solver](), task.lam, task.passes, 0).run(problem)
+    seconds = time.process_time() - started
+    outputs = [ranked[0][1] for ranked in fitted.predict(result.weights, test)]
+    gap = None if result.row.gap is None else result.row.gap / result.row.objective
+    return Answer(*scores(fitted, test, outputs, first), encoding, seconds, gap)
+
+
+def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -> Iterator[tuple[str, Answer]]:
+    """Words, frozen features, and both."""
+    fitted: Any = task.fit(train)
+    yield "words", linear(task, fitted, train, test, options.first)
+    PretrainedEncoder.open(options.encoder)
+    started = time.process_time()
+    frozen = FrozenFeatures.fit(options.encoder, options.layers or None, options.context, train)
+    seconds = time.process_time() - started
+    for name, attributes in (("frozen", DictionaryEncoder([])), ("both", fitted.attributes)):
+        beside = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, options.scale))
+        yield name, linear(task, beside, train, test, options.first, seconds)
+
+
+def tuned_answers(
+    task: NER, options: Namespace, train: Corpus, test: Corpus, seed: int, folder: Path
+) -> Iterator[tuple[str, Answer]]:
+    """A tuned encoder as it was trained, and with words in a head that is solved."""
+    fitted: Any = task.fit(train)
+    encoder = PretrainedEncoder.own(options.encoder)
+    tagged = Tagged.of(encoder, train, fitted.states(train), options.context)
+    held_out = Tagged.of(encoder, test, torch.zeros(len(test.tokens)), options.context)  # its tags are measured alone
+    networks: list[Network] = []
+
+    def measure(network: Network) -> tuple[float, dict[str, float]]:
+        """The last epoch counts, whatever its score."""
+        networks.append(network)
+        return float(len(networks)), {}
+
+    settings = Tuning(None, options.epochs, options.batch, options.step, "fp32", seed)
+    started = time.process_time()
+    tune(encoder, fitted.tagger.tags, tagged, settings, RunFolder(folder / "run"), measure=measure)
+    seconds = time.process_time() - started
+    outputs = networks[-1].predicted(held_out)
+    yield "tuned", Answer(*scores(fitted, test, outputs, options.first), 0.0, seconds)
+    encoder.save(folder / str(seed))
+    frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
+    beside = replace(fitted, attributes=WordsAndFrozen(fitted.attributes, frozen, options.scale))
+    yield "head", linear(task, beside, train, test, options.first, seconds)
+
+
+def rows(options: Namespace) -> Iterator[list[str]]:
+    """One for each number of sentences and method."""
+    task = NER(words_only=True)
+    everything, test = task.read(options.train), task.read(options.test, "test")
+    assert isinstance(everything, Corpus)
+    assert isinstance(test, Corpus)
+    for count in options.sentences:
+        train = everything.part(range(min(count, len(everything))))
+        for name, answer in linear_answers(task, options, train, test):
+            yield cells(len(train), name, [answer])
+        answers: dict[str, list[Answer]] = {}
+        for seed in range(options.seeds):
+            with TemporaryDirectory() as folder:
+                for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
+                    answers.setdefault(name, []).append(answer)
+        for name, several in answers.items():
+            yield cells(len(train), name, several)
+
+
+def cells(count: int, name: str, several: list[Answer]) -> list[str]:
+    """The row of a method that learned from so many sentences, of several runs if they differ."""
+    f1 = (mean_and_spread(values, 1) for values in ([a.first for a in several], [a.f1 for a in several]))
+    times = [f"{mean(values):.0f}" for values in zip(*((a.encoding, a.training) for a in several), strict=True)]
+    gap = "" if several[0].gap is None else f"{max(a.gap or 0 for a in several):.1%}"
+    return [f"{count:,}", name, *f1, *times, gap]
+
+
+@command(
+    option("--encoder", None, "a model and tokenizer of transformers", required=True, metavar="DIR"),
+    option("--train", NER.default_files()["train"], "columns", metavar="FILE"),
+    option("--test", NER.default_files()["test"], "columns", metavar="FILE"),
+    option("--sentences", [300, 1000], "first sentences to train on", least=1),
+    option("--first", 1500, "sentences of the test file that are measured apart from all", least=1),
+    option("--layers", None, "of frozen features (default: the middle and the last one)", nargs="+", type=int),
+    option("--scale", 0.1, "factor of standardized features", least=0, above=True),
+    option("--context", 0, "pieces of neighbouring sentences on either side", least=0),
+    option("--seeds", 0, "runs of fine-tuning, with seeds from 0", least=0),
+    option("--epochs", 2, "passes of fine-tuning", least=1),
+    option("--batch", 16, "sentences of a step", least=1),
+    option("--step", 2e-4, "largest step size of the encoder", least=0, above=True),
+    table=("sentences", "method", "F1 of the first", "F1", "encoding, s", "training, s", "gap"),
+    text_columns=2,
+)
+def main(options: Namespace) -> Iterator[list[str]]:
+    """Print the table."""
+    return rows(options)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

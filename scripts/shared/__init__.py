@@ -1,0 +1,1 @@
+"""What scripts share: command lines, clocks and tables, comparisons at equal oracle calls, training of networks."""
