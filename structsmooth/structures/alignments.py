@@ -60,6 +60,7 @@ class Alignment(DynamicProgram):
 
     potential_names = ("scores", "move_scores", "offset")
     row_names = ("lengths", "band", "allowed_moves")
+    field_names = ("moves", "columns")
 
     def __init__(
         self,

@@ -43,9 +43,10 @@ class Structure(Distribution):
     defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile`` and ``torch.func`` transforms.
 
     A subclass names the attributes that hold its potentials in ``potential_names``, other tensors with a row for each
-    example in ``row_names``, and defines :meth:`score`, :meth:`parts` and :meth:`topk`. To check its potentials, it
-    defines :meth:`check_shapes` and, for more than NaN and +inf, :meth:`check_values`; if outputs do not use all
-    scores, :meth:`used_scores`; and it calls this constructor once the potentials are set.
+    example in ``row_names`` and further attributes in ``field_names``, and defines :meth:`score`, :meth:`parts` and
+    :meth:`topk`. To check its potentials, it defines :meth:`check_shapes` and, for more than NaN and +inf,
+    :meth:`check_values`; if outputs do not use all scores, :meth:`used_scores`; and it calls this constructor once the
+    potentials are set.
 
     Args:
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
@@ -54,6 +55,7 @@ class Structure(Distribution):
     validate_args_default: ClassVar[bool] = __debug__
     is_fractional: ClassVar[bool] = False  # whether the max oracle may answer with statistics that no output has
     free_potentials: ClassVar[int | None] = None  # how many of the first may have any values; None if all may
+    field_names: ClassVar[tuple[str, ...]] = ("_validate_args",)
     _validate_args: bool = False
 
     def __init__(self, validate_args: bool | None = None) -> None:

@@ -21,6 +21,7 @@ class Dependencies(Structure):
 
     potential_names: tuple[str, ...] = ("arcs", "root")
     row_names = ("lengths",)
+    field_names = ("potential_names", "labels", "single_root")
     arcs: Tensor
     root: Tensor
     labels: Tensor | None = None

@@ -1,7 +1,7 @@
 """Factor graphs: labels of nodes with scores for labels and for pairs at the edges of any graph."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -85,6 +85,10 @@ class FactorGraph(Structure):
 
     labels_are_classes = True
     potential_names: tuple[str, ...] = ("unary", "pairwise")
+    field_names: ClassVar[tuple[str, ...]] = (
+        *("potential_names", "edges", "node_mask", "edge_mask", "max_table", "max_sets", "factors"),
+        *("scopes", "transitions", "_owners", "_pairs", "_middles", "_halves", "_roles"),
+    )
     factors: Tensor | None = None
     scopes: Tensor
     transitions: Tensor

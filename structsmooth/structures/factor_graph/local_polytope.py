@@ -45,6 +45,7 @@ class LocalPolytope(FactorGraph):
     """
 
     is_fractional: ClassVar[bool] = True
+    field_names = ("method", "tolerance", "max_sweeps")
 
     def __init__(
         self, graph: FactorGraph, *, method: RelaxationMethod = "auto", tolerance: float = 1e-6, max_sweeps: int = 500

@@ -56,6 +56,7 @@ class BinaryGraph(Structure):
 
     labels_are_classes = True
     potential_names = ("unary", "pairwise")
+    field_names = ("edges",)
     free_potentials: ClassVar[int | None] = 1  # scores of pairs must remain supermodular
 
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, *, validate_args: bool | None = None) -> None:

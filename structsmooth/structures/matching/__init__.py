@@ -93,6 +93,7 @@ class Matching(Structure):
     labels_are_classes = True
     potential_names: tuple[str, ...] = ("weights",)
     row_names = ("sizes", "row_capacities", "column_capacities")
+    field_names = ("potential_names", "unmatched_rows", "unmatched_columns", "_rows_fit")
     unmatched_rows: Tensor | None = None
     unmatched_columns: Tensor | None = None
 

@@ -203,8 +203,7 @@ def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
 
 def _values(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     kernel = filter_stretches if is_long(unary, transition) else filter_messages
-    values: Tensor = kernel(unary, transition, lengths, y)[0]
-    return values
+    return kernel(unary, transition, lengths, y)[0]
 
 
 def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
