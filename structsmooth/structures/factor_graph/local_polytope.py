@@ -79,7 +79,7 @@ class LocalPolytope(FactorGraph):
     def logsumexp(self) -> Tensor:
         """The least smoothed dual, [B]; differentiable once."""
         value, _, _ = relaxed_operators.logsumexp(*self._expanded, int(self.max_sweeps))
-        return cast(Tensor, value)
+        return value
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Distributions of the parts at the least smoothed dual; not differentiable."""

@@ -114,7 +114,7 @@ class BinaryGraph(Structure):
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, 2] of a labeling with y_v = j (Definition 13)."""
-        return cast(Tensor, operators.max_marginals(*self._accumulated(), self.edges))
+        return operators.max_marginals(*self._accumulated(), self.edges)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Unary and pairwise scores in the dtype of the values."""

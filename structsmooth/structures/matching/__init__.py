@@ -219,7 +219,7 @@ class Matching(Structure):
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, M] of a matching with each pair (Definition 13); zero at padded rows."""
         if self._is_assignment:
-            return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+            return operators.max_marginals(widened(self.weights), self.sizes)
         return torch.where(self.row_mask.unsqueeze(2), operators.flow_max_marginals(*self._flow()), 0.0)
 
     @property

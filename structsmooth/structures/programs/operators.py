@@ -86,7 +86,7 @@ def _curvature(potentials: tuple[Tensor], weights: tuple[Tensor], *others: Any) 
     return (tangents(*potentials, *weights, *others),)
 
 
-log_partition_and_marginals = compiled_operator(
+log_partition_and_marginals: Callable[..., tuple[Tensor, Tensor]] = compiled_operator(
     f"program_marginals(Tensor scores, {_PROGRAMS}) -> (Tensor, Tensor)",
     results=lambda scores, *_: (scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)),
     loop=compiled.batch_marginals,

@@ -198,7 +198,7 @@ class DynamicProgram(LinearlyScored):
         """The log-partition function [B], and the probabilities [B, P] of the scores of the program; differentiable."""
         oracles, arguments = self.oracles, self._arguments()
         if oracles.sums is None:
-            return oracles.log_partition(*arguments), *oracles.marginals(*arguments)
+            return oracles.log_partition(*arguments), oracles.marginals(*arguments)[0]
         log_z, probabilities = oracles.sums(*arguments)
         return log_z, probabilities
 

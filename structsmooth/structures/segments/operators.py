@@ -4,7 +4,7 @@ Scores: unary [B, T, S]; of pairs of labels at boundaries, [B or 1, T - 1 or 1, 
 of segments, [B, T, K, S] or [B, 0, 0, 0]. All are zero where they do not matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -81,7 +81,7 @@ def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
     return pullbacks(listed, [moved], scores)[0]
 
 
-marginals = compiled_operator(
+marginals: Callable[..., tuple[Tensor, ...]] = compiled_operator(
     f"segments_marginals({_SEGMENTS}, Tensor begun, Tensor ended) -> (Tensor, Tensor, Tensor, Tensor)",
     results=lambda unary, pairs, durations, segments, *_: (
         unary.new_zeros(unary.shape),

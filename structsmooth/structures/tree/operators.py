@@ -5,6 +5,8 @@ the potentials, sums are accumulated in float64. The operators are opaque to ``t
 compile without graph breaks. Shapes: unary [B, N, S], pairwise [B, N, S, S], parents int64 [B, N], mask bool [B, N].
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -43,7 +45,7 @@ def _moved(
     return tangents(*potentials, *directions, parents, mask)
 
 
-log_partition_and_marginals = compiled_operator(
+log_partition_and_marginals: Callable[..., tuple[Tensor, Tensor, Tensor]] = compiled_operator(
     f"tree_marginals({_TREES}) -> (Tensor, Tensor, Tensor)",
     results=lambda unary, pairwise, *_: (
         unary.new_empty(unary.shape[0]),

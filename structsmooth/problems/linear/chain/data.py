@@ -84,14 +84,15 @@ class ChainData:
     @cached_property
     def arrays(self) -> ChainArrays:
         """What compiled passes take."""
-        features, tensors = _features(self.sequences, self.features), (self.sequences.offsets, self.labels, self.costs)
+        tensors = map(_array, (self.sequences.offsets, self.labels, self.costs))
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
             forbidden = torch.cat([self.mask.transition, *(scores[None] for scores in self.mask[1:])]).clamp_min(
                 compiled_primal.FORBIDDEN
             )
         weights = _array(self.normalized_weights)
-        return ChainArrays(features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden))
+        features, (offsets, labels, costs) = _features(self.sequences, self.features), tensors
+        return ChainArrays(features, offsets, labels, costs, self.transition_scale, weights, _array(forbidden))
 
     def parts(self, count: int) -> list["Part"]:
         """The sequences in at most ``count`` consecutive parts, with about equal numbers of tokens."""

@@ -242,5 +242,5 @@ def best_of_stretches(unary: Tensor, transition: Tensor, lengths: Tensor) -> tup
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     if k == 1 and is_long(unary, transition):
-        return best_of_stretches(unary, transition, lengths)  # type: ignore[no-any-return]
-    return outputs.top_k(unary, transition, lengths, k)  # type: ignore[no-any-return]
+        return best_of_stretches(unary, transition, lengths)
+    return outputs.top_k(unary, transition, lengths, k)
