@@ -1,6 +1,6 @@
 """Binary graphs: labels 0 and 1 of nodes that tend to agree along edges, with inference by graph cuts."""
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor

@@ -5,7 +5,6 @@ take the places that stay free.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
