@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-import torch
 from torch import Tensor
 
 from structsmooth.compiled.gpu import HAS_TRITON
@@ -73,13 +72,10 @@ Q = TypeVar("Q", bound=Queries)
 
 
 class Answered(Protocol):
-    """A structure with a table, of which the device of the first potentials decides who answers."""
+    """A structure with a table: the device of its first potentials decides who answers."""
 
     backend: Backend
-
-    @property
-    def potentials(self) -> tuple[Tensor, ...]:
-        """The scores."""
+    potential_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -110,21 +106,12 @@ class Oracles(Generic[Q]):
     def __get__(self, structure: Answered, owner: type) -> Q: ...
     def __get__(self, structure: Any, owner: type) -> Any:
         """The table for a class, and those who answer for an instance."""
-        return self if structure is None else self.answering(structure)
-
-    def answering(self, structure: Answered) -> Q:
-        """Those who answer the queries of a structure."""
-        backend, device = structure.backend, structure.potentials[0].device
-        if backend == "auto" and not in_transform() and not exports_plain_torch():
-            backend = "compiled" if self.cuda is self.cpu else _fastest(device)
-        if backend == "compiled":
+        if structure is None:
+            return self
+        backend, device = structure.backend, getattr(structure, structure.potential_names[0]).device
+        automatic = backend == "auto" and not in_transform() and not exports_plain_torch()
+        if backend == "compiled" or (automatic and (device.type == "cpu" or self.cuda is self.cpu)):
             return self.cpu
-        if backend == "triton":
+        if backend == "triton" or (automatic and device.type == "cuda" and HAS_TRITON):
             return self.cuda
         return self.export if self.open_sizes(structure) else self.plain
-
-
-def _fastest(device: torch.device) -> Backend:
-    if device.type == "cpu":
-        return "compiled"
-    return "triton" if device.type == "cuda" and HAS_TRITON else "torch"

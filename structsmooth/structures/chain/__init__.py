@@ -181,8 +181,9 @@ class LinearChain(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
-        y = y if self.oracles.traits.checks_labels else self.checked_labels(y)
-        return self.oracles.scores(*self._arguments(), self._compact(y).unsqueeze(1)).squeeze(1)
+        oracles = self.oracles
+        y = y if oracles.traits.checks_labels else self.checked_labels(y)
+        return oracles.scores(*self._arguments(), self._compact(y).unsqueeze(1)).squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
@@ -196,11 +197,11 @@ class LinearChain(Structure):
 
         Values are -inf, and labels 0, where fewer than k sequences have a finite score.
         """
-        k, (unary, transition, lengths) = check_k(k), self._arguments()
-        if self.oracles.traits.differentiates_top_k:
-            values, y = self.oracles.top_k(unary, transition, lengths, k)
+        k, oracles, (unary, transition, lengths) = check_k(k), self.oracles, self._arguments()
+        if oracles.traits.differentiates_top_k:
+            values, y = oracles.top_k(unary, transition, lengths, k)
             return values, self._spread_labels(y)
-        values, y = self.oracles.top_k(unary.detach(), transition.detach(), lengths, k)
+        values, y = oracles.top_k(unary.detach(), transition.detach(), lengths, k)
 
         def scores(unary: Tensor, transition: Tensor) -> Tensor:
             return reference.scores(unary, transition, lengths, y)
@@ -221,11 +222,11 @@ class LinearChain(Structure):
 
     def surprisal(self, y: Tensor) -> Tensor:
         """As for all distributions, by one pass."""
-        surprisals = self.oracles.surprisals
-        if surprisals is None:
+        oracles = self.oracles
+        if oracles.surprisals is None:
             return super().surprisal(y)
-        chain = self if self.oracles.traits.checks_scores else self.without_wrong()
-        return surprisals(*chain._arguments(), chain._compact(y))
+        chain = self if oracles.traits.checks_scores else self.without_wrong()
+        return oracles.surprisals(*chain._arguments(), chain._compact(y))
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
