@@ -28,4 +28,18 @@ if TYPE_CHECKING:
     from structsmooth.models.localization import BoxScore as BoxScore
     from structsmooth.models.localization import collate_boxes as collate_boxes
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.models.backbones": "AlexNetConv4 Backbone SqueezeNetFire9 crop_boxes",
+            "structsmooth.models.bilstm": "BiLSTMTagger",
+            "structsmooth.models.crf": "CRF",
+            "structsmooth.models.emissions": "CategoricalEmissions PoissonEmissions",
+            "structsmooth.models.gaussian_emissions": "GaussianEmissions GaussianMixtureEmissions",
+            "structsmooth.models.heads": "BiaffineParser MatchingHead SegmentHead SpanHead TaggingHead",
+            "structsmooth.models.hidden_markov": "HMM",
+            "structsmooth.models.localization": (
+                "AlexNetConv4ELU AlexNetConv4Linear BoxELU BoxLinear BoxScore collate_boxes"
+            ),
+        },
+    )

@@ -56,81 +56,53 @@ if TYPE_CHECKING:
     from structsmooth.tasks.batches import batch_predictor as batch_predictor
     from structsmooth.tasks.trained import load as load
     from structsmooth.tasks.trained import train as train
-
-# These stood here in version 0.3, and come with a warning from where they are now.
-if TYPE_CHECKING:
-    from structsmooth.costs import Cost, NormalizedHamming, RescaledMargin, SegmentErrors, SpanErrors
-    from structsmooth.decisions import IMLE, Perturbation, Perturbed, linear_sum_assignment, normalized_regret, regret
-    from structsmooth.factors import (
-        And,
-        AtLeastOne,
-        AtMostOne,
-        Automaton,
-        Budget,
-        Count,
-        Factor,
-        LocalPolytope,
-        Or,
-        Potts,
-        Table,
-    )
-    from structsmooth.problems import (
-        DenseChainProblem,
-        DenseSequences,
-        DifferenceProblem,
-        FactorGraphProblem,
-        FactorGraphs,
-        KernelFeatures,
-        LinearProblem,
-        PairFeatures,
-        PartialLabels,
-        PartRows,
-        Problem,
-        ProgramParts,
-        ProgramProblem,
-        SparseChainProblem,
-        SparseSequences,
-    )
-    from structsmooth.programs import DynamicProgram, PathGraph, Program, ProgramBuilder, cached_program
-    from structsmooth.scores import PairScore, SlackRescaledScores
-    from structsmooth.smoothing import Smoother, simplex_projection
-    from structsmooth.solvers import (
-        DLPW,
-        SMO,
-        SVRG,
-        Adam,
-        BatchExponentiatedGradient,
-        Certificate,
-        CoCoA,
-        ConvexConcave,
-        CuttingPlane,
-        ExcessiveGap,
-        ExponentiatedGradient,
-        Extragradient,
-        FrankWolfe,
-        History,
-        IncrementalProxLinear,
-        NSlackCuttingPlane,
-        ProximalSDCA,
-        RegularizationPath,
-        Result,
-        SolutionPath,
-        Status,
-    )
-    from structsmooth.structures import (
-        BoxCandidates,
-        OracleSpace,
-        SearchSpace,
-        SlackRescaled,
-        SparseSolution,
-        best_max_marginal_first,
-        from_oracle,
-        lengths_from_mask,
-        sparse_map,
-    )
-    from structsmooth.targets import soft_labels
-    from structsmooth.text.schemes import transition_mask
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.costs": "Hamming OneMinusIoU WeightedHamming",
+            "structsmooth.decisions": "SPOPlus",
+            "structsmooth.losses": "SlackRescaledHinge StructuralHinge",
+            "structsmooth.models": "CRF",
+            "structsmooth.problems": "LinearModuleProblem ModuleProblem",
+            "structsmooth.risk": "MinimumRisk",
+            "structsmooth.scores": "LinearScore ScoreModule",
+            "structsmooth.smoothing": "L2 Entropy Max SparseMAP",
+            "structsmooth.solvers": "BCFW LBFGS SGD CasimirSVRG ProximalBCFW ProxLinear SoftBCFW certify",
+            "structsmooth.structures": (
+                "Alignment BinaryGraph Candidates Constituents DeformableTree FactorGraph Grammar HiddenMarkov "
+                "LinearChain Matching Paths ProjectiveTree SemiMarkov SiblingTree SpanningTree Structure Subset "
+                "Subwindows Tree"
+            ),
+            "structsmooth.tasks.batches": "batch_predictor",
+            "structsmooth.tasks.trained": "load train",
+        },
+        moved={  # these stood here in version 0.3, and come with a warning from where they are now
+            "structsmooth.costs": "Cost NormalizedHamming RescaledMargin SegmentErrors SpanErrors",
+            "structsmooth.decisions": "IMLE Perturbation Perturbed linear_sum_assignment normalized_regret regret",
+            "structsmooth.factors": (
+                "And AtLeastOne AtMostOne Automaton Budget Count Factor LocalPolytope Or Potts Table"
+            ),
+            "structsmooth.problems": (
+                "DenseChainProblem DenseSequences DifferenceProblem FactorGraphProblem FactorGraphs KernelFeatures "
+                "LinearProblem PairFeatures PartialLabels PartRows Problem ProgramParts ProgramProblem "
+                "SparseChainProblem SparseSequences"
+            ),
+            "structsmooth.programs": "DynamicProgram PathGraph Program ProgramBuilder cached_program",
+            "structsmooth.scores": "PairScore SlackRescaledScores",
+            "structsmooth.smoothing": "Smoother simplex_projection",
+            "structsmooth.solvers": (
+                "DLPW SMO SVRG Adam BatchExponentiatedGradient Certificate CoCoA ConvexConcave CuttingPlane "
+                "ExcessiveGap ExponentiatedGradient Extragradient FrankWolfe History IncrementalProxLinear "
+                "NSlackCuttingPlane ProximalSDCA RegularizationPath Result SolutionPath Status"
+            ),
+            "structsmooth.structures": (
+                "BoxCandidates OracleSpace SearchSpace SlackRescaled SparseSolution best_max_marginal_first "
+                "from_oracle lengths_from_mask sparse_map"
+            ),
+            "structsmooth.targets": "soft_labels",
+            "structsmooth.text.schemes": "transition_mask",
+        },
+    )
 
 __version__ = "0.4.0"

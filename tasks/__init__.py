@@ -22,8 +22,23 @@ if TYPE_CHECKING:  # a task loads when it is asked for, and with it what only it
     from structsmooth.tasks.text.chunking import Chunking as Chunking
     from structsmooth.tasks.text.ner import NER as NER
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
-    __all__ += ["TASKS", "load_task"]
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.tasks.alignment": "Alignment",
+            "structsmooth.tasks.localization": "Localization",
+            "structsmooth.tasks.multilabel": "Multilabel",
+            "structsmooth.tasks.ocr": "OCR",
+            "structsmooth.tasks.parsing": "Parsing",
+            "structsmooth.tasks.pose": "Pose",
+            "structsmooth.tasks.scenes": "Scenes",
+            "structsmooth.tasks.segmentation": "Segmentation",
+            "structsmooth.tasks.segments": "Segments",
+            "structsmooth.tasks.text.chunking": "Chunking",
+            "structsmooth.tasks.text.ner": "NER",
+        },
+        others="FittedTask Task TASKS load_task",
+    )
 
 
 TASKS = {

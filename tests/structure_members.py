@@ -553,6 +553,7 @@ class Bits(SearchSpace[Prefix]):
 
     labels_are_classes = True
     potential_names = ("unary",)
+    field_names = ("slack", "bounds")
 
     def __init__(self, unary: Tensor, slack: float = 0.0, **options: Any) -> None:
         self.unary, self.slack = unary, slack

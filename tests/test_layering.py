@@ -114,7 +114,7 @@ def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
             anchor = module.split(".")[: -node.level] if node.level else []
             source = ".".join([*anchor, *filter(None, [node.module])])
             yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "LazyModule":
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("LazyModule", "LazyLoops"):
             yield node.lineno, ast.literal_eval(node.args[0])
 
 

@@ -12,4 +12,12 @@ if TYPE_CHECKING:
     from structsmooth.plots.training import plot_history as plot_history
     from structsmooth.plots.training import plot_tuning as plot_tuning
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.plots.comparison": "Bands plot_comparison",
+            "structsmooth.plots.regularization_path": "plot_path plot_path_costs",
+            "structsmooth.plots.training": "plot_history",
+            "structsmooth.plots.tuning": "plot_tuning",
+        },
+    )

@@ -37,4 +37,26 @@ if TYPE_CHECKING:
     from structsmooth.sequences import DenseSequences as DenseSequences
     from structsmooth.sequences import SparseSequences as SparseSequences
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.kernels": "KernelFeatures",
+            "structsmooth.problems.affine": "Parts",
+            "structsmooth.problems.base": "FullPass Problem",
+            "structsmooth.problems.derived": "ShiftedProblem TiltedProblem",
+            "structsmooth.problems.linear.base": "LinearProblem",
+            "structsmooth.problems.linear.blocks": "FeatureMap OracleOutput respond",
+            "structsmooth.problems.linear.chain": "DenseChainProblem SparseChainProblem",
+            "structsmooth.problems.linear.difference": "DifferenceProblem",
+            "structsmooth.problems.linear.factor_graph": "FactorGraphProblem",
+            "structsmooth.problems.linear.factor_graph.data": "FactorGraphs",
+            "structsmooth.problems.linear.module": "LinearModuleProblem",
+            "structsmooth.problems.linear.programs": (
+                "PairFeatures PartRows ProgramParts ProgramProblem arcs_of behind_arcs"
+            ),
+            "structsmooth.problems.module": "LinearizedProblem ModuleProblem PartialLabels",
+            "structsmooth.problems.partition": "PartitionedProblem partitioned",
+            "structsmooth.problems.sharding": "of_examples sharded",
+            "structsmooth.sequences": "DenseSequences SparseSequences",
+        },
+    )

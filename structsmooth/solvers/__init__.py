@@ -52,4 +52,40 @@ if TYPE_CHECKING:
     from structsmooth.solvers.state import Stop as Stop
     from structsmooth.solvers.svrg import SVRG as SVRG
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.history": "History",
+            "structsmooth.solvers.base": "Solver",
+            "structsmooth.solvers.baselines.batch_exponentiated": "BatchExponentiatedGradient",
+            "structsmooth.solvers.baselines.cutting_plane": "CuttingPlane",
+            "structsmooth.solvers.baselines.dlpw": "DLPW",
+            "structsmooth.solvers.baselines.extragradient": "Extragradient",
+            "structsmooth.solvers.baselines.frank_wolfe": "FrankWolfe",
+            "structsmooth.solvers.baselines.lbfgs": "LBFGS",
+            "structsmooth.solvers.baselines.n_slack": "NSlackCuttingPlane",
+            "structsmooth.solvers.baselines.smo": "SMO",
+            "structsmooth.solvers.bcfw": "BCFW",
+            "structsmooth.solvers.bcfw.active_set": "Cache DualIterate",
+            "structsmooth.solvers.convex_concave": "ConvexConcave",
+            "structsmooth.solvers.dual.certify": "Certificate certify",
+            "structsmooth.solvers.dual.cocoa": "CoCoA",
+            "structsmooth.solvers.dual.excessive_gap": "ExcessiveGap",
+            "structsmooth.solvers.dual.path": "Breakpoint RegularizationPath SolutionPath grid_search",
+            "structsmooth.solvers.dual.proximal": "ProximalBCFW",
+            "structsmooth.solvers.exponentiated": "ExponentiatedGradient",
+            "structsmooth.solvers.exponentiated.steps": "GibbsIterate",
+            "structsmooth.solvers.primal.adam": "Adam",
+            "structsmooth.solvers.primal.casimir": "CasimirSVRG",
+            "structsmooth.solvers.primal.incremental": "IncrementalProxLinear",
+            "structsmooth.solvers.progress": "PrintProgress",
+            "structsmooth.solvers.prox_linear": "ProxLinear",
+            "structsmooth.solvers.registry": "SOLVERS parse_solver solver_name solver_settings solver_text",
+            "structsmooth.solvers.sdca": "ProximalSDCA",
+            "structsmooth.solvers.sgd": "SGD",
+            "structsmooth.solvers.soft_bcfw": "SoftBCFW",
+            "structsmooth.solvers.soft_bcfw.constants": "SoftConstants soft_constants",
+            "structsmooth.solvers.state": "Progress Result State Status Stop",
+            "structsmooth.solvers.svrg": "SVRG",
+        },
+    )

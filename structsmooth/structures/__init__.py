@@ -56,4 +56,40 @@ if TYPE_CHECKING:
     from structsmooth.structures.subwindows import Subwindows as Subwindows
     from structsmooth.structures.tree import Tree as Tree
 else:
-    __getattr__, __dir__, __all__ = lazy_names(__name__)
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "structsmooth.structures.alignments": "Alignment",
+            "structsmooth.structures.base": "PartCosts Structure lengths_from_mask",
+            "structsmooth.structures.candidates": "BoxCandidates Candidates",
+            "structsmooth.structures.chain": "LinearChain",
+            "structsmooth.structures.chain.accepted": "Accepted",
+            "structsmooth.structures.constituents": "Constituents",
+            "structsmooth.structures.deformable_tree": "DeformableTree",
+            "structsmooth.structures.factor_graph": (
+                "And AtLeastOne AtMostOne Automaton Budget Count Factor FactorGraph LocalPolytope Or Potts Relaxation "
+                "Table"
+            ),
+            "structsmooth.structures.grammars": "Grammar",
+            "structsmooth.structures.graph_cut": "BinaryGraph",
+            "structsmooth.structures.hidden_markov": "HiddenMarkov",
+            "structsmooth.structures.low_rank": "LowRankChain",
+            "structsmooth.structures.matching": "Matching",
+            "structsmooth.structures.matching.assignment": "linear_sum_assignment",
+            "structsmooth.structures.oracle_space": "OracleSpace from_oracle",
+            "structsmooth.structures.paths": "PathGraph Paths",
+            "structsmooth.structures.productions": "Productions",
+            "structsmooth.structures.programs": "DynamicProgram Program ProgramBuilder cached_program",
+            "structsmooth.structures.projective_trees": "ProjectiveTree",
+            "structsmooth.structures.search": "SearchSpace",
+            "structsmooth.structures.segments": "SemiMarkov",
+            "structsmooth.structures.sibling_trees": "SiblingTree",
+            "structsmooth.structures.slack": "SlackRescaled",
+            "structsmooth.structures.spanning_tree": "SpanningTree",
+            "structsmooth.structures.sparse_marginals": "SparseSolution sparse_map",
+            "structsmooth.structures.subsets": "Subset",
+            "structsmooth.structures.subwindows": "Subwindows",
+            "structsmooth.structures.tree": "Tree",
+        },
+        others="best_max_marginal_first",
+    )

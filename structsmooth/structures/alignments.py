@@ -60,6 +60,7 @@ class Alignment(DynamicProgram):
 
     potential_names = ("scores", "move_scores", "offset")
     row_names = ("lengths", "band", "allowed_moves")
+    field_names = ("moves", "columns")
 
     def __init__(
         self,
@@ -331,7 +332,7 @@ class Alignment(DynamicProgram):
         """Log-partition function [B]; twice differentiable."""
         if not self._by_rows:
             return super().logsumexp()
-        return cast(Tensor, operators.log_partition(*self._grid(), self._depth)[0])
+        return operators.log_partition(*self._grid(), self._depth)[0]
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of cells [B, T, W], of entering them by each move [B, T, W, M], and of any path at all, [B]."""

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -43,9 +43,9 @@ class Structure(Distribution):
     defaults to ``Structure.validate_args_default`` and is off inside ``torch.compile`` and ``torch.func`` transforms.
 
     A subclass names the attributes that hold its potentials in ``potential_names``, other tensors with a row for each
-    example in ``row_names``, and defines :meth:`score`, :meth:`parts` and :meth:`topk`. To check its potentials, it
-    defines :meth:`check_shapes` and, for more than NaN and +inf, :meth:`check_values`; if outputs do not use all
-    scores, :meth:`used_scores`; and it calls this constructor once the potentials are set.
+    example in ``row_names``, others in ``field_names``, and defines :meth:`score`, :meth:`parts` and :meth:`topk`. To
+    check its potentials, it defines :meth:`check_shapes` and, for more than NaN and +inf, :meth:`check_values`; if
+    outputs do not use all scores, :meth:`used_scores`. It calls this constructor once the potentials are set.
 
     Args:
         validate_args: whether to check values too. Default: ``Structure.validate_args_default``.
@@ -54,6 +54,7 @@ class Structure(Distribution):
     validate_args_default: ClassVar[bool] = __debug__
     is_fractional: ClassVar[bool] = False  # whether the max oracle may answer with statistics that no output has
     free_potentials: ClassVar[int | None] = None  # how many of the first may have any values; None if all may
+    field_names: ClassVar[tuple[str, ...]] = ("_validate_args",)
     _validate_args: bool = False
 
     def __init__(self, validate_args: bool | None = None) -> None:
@@ -101,8 +102,7 @@ class Structure(Distribution):
 
     def used_scores(self, name: str) -> Tensor:
         """The potentials called ``name``, with 0 where no output uses them, such as at padding. Default: all."""
-        scores: Tensor = getattr(self, name)
-        return scores
+        return cast(Tensor, getattr(self, name))
 
     def without_wrong(self: S) -> S:
         """The structure in which examples that use NaN or +inf have no output; itself if values are checked.

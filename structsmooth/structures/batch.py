@@ -1,11 +1,8 @@
 """A batch of examples, held as tensors: what structures do with it as objects."""
 
-import dis
-import inspect
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
-from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -16,28 +13,34 @@ from structsmooth.structures.containers import PARAMETERS, TensorFields, registe
 
 B = TypeVar("B", bound="Batch")
 
+# Before torch 2.14, neither vars() nor __dict__ is traced in full, only attributes that are named.
+_TRACES_VARS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+
 
 class Batch:
     """A batch of B examples: potentials, and further tensors that go with them.
 
-    A subclass names the attributes that hold its potentials in ``potential_names``, and further tensors that have a row
-    for each example in ``row_names``. All of its attributes are assigned by name in its methods: copies made inside
-    ``torch.compile`` have these alone. Batches are pytrees, whose leaves are their tensors.
+    A subclass names the attributes that hold its potentials in ``potential_names``, further tensors that have a row for
+    each example in ``row_names``, and all other attributes in ``field_names``, each beside those of its base classes:
+    copies made inside ``torch.compile`` of a torch before 2.14 have the attributes that are named. Batches are pytrees,
+    whose leaves are their tensors.
     """
 
-    potential_names: tuple[str, ...] = ()  # an instance may have more than its class
+    potential_names: tuple[str, ...] = ()  # an instance may have more than its class, and names them in field_names
     row_names: ClassVar[tuple[str, ...]] = ()
+    field_names: ClassVar[tuple[str, ...]] = ()
     _cached: ClassVar[tuple[str, ...]] = ()
-    _assigned: ClassVar[tuple[str, ...]] = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
     __dataclass_fields__ = TensorFields()
     __dataclass_params__ = PARAMETERS
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        members = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
-        cls._cached = tuple(name for name, member in dict(members).items() if isinstance(member, cached_property))
-        assigned = [_assigned(inspect.unwrap(member)) for _, member in members if isinstance(member, FunctionType)]
-        cls._assigned = tuple(sorted(set().union(*assigned)))
+        bases = [vars(base) for base in reversed(cls.__mro__)]
+        members = dict(item for base in bases for item in base.items())
+        cls._cached = tuple(name for name, member in members.items() if isinstance(member, cached_property))
+        kinds = "potential_names", "row_names", "field_names"
+        cls._fields = tuple(sorted({name for base in bases for kind in kinds for name in base.get(kind, ())}))
         register(cls)
 
     @property
@@ -102,10 +105,9 @@ class Batch:
 
     def attributes(self) -> dict[str, Any]:
         """All attributes by name, but cached properties."""
-        if not torch.compiler.is_compiling():
+        if _TRACES_VARS or not torch.compiler.is_compiling():
             return {name: value for name, value in vars(self).items() if name not in self._cached}
-        # Before torch 2.14, neither vars() nor __dict__ is traced in full, only attributes that are named.
-        return {name: getattr(self, name) for name in self._assigned if hasattr(self, name)}
+        return {name: getattr(self, name) for name in self._fields if hasattr(self, name)}
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors that the batch was made of."""
@@ -135,11 +137,6 @@ class Batch:
         for name, value in self.attributes().items():
             setattr(batch, name, value)
         return batch
-
-
-def _assigned(function: FunctionType) -> set[str]:
-    """Names of the attributes that a function assigns, read from its bytecode."""
-    return {i.argval for i in dis.get_instructions(function) if i.opname == "STORE_ATTR"}
 
 
 def _summary(tensor: Tensor) -> str:

@@ -268,18 +268,6 @@ def check_backend(backend: Any, device: torch.device, kernels: bool = False) -> 
         raise ValueError(f"the compiled backend runs on the CPU only, got tensors on {device}")
 
 
-def is_compiled(backend: Backend, device: torch.device) -> bool:
-    """Whether to use the compiled oracles, which are faster on the CPU, unless transforms would call them in a loop."""
-    automatic = backend == "auto" and device.type == "cpu" and not in_transform()
-    return backend == "compiled" or (automatic and not exports_plain_torch())
-
-
-def is_fused(backend: Backend, device: torch.device) -> bool:
-    """Whether to use kernels that Triton compiles for GPUs, likewise."""
-    automatic = backend == "auto" and device.type == "cuda" and HAS_TRITON and not in_transform()
-    return backend == "triton" or (automatic and not exports_plain_torch())
-
-
 def is_exporting() -> bool:
     """Whether ``torch.export`` traces the call; torch 2.5 tells of exports that are not strict alone."""
     if hasattr(torch.compiler, "is_exporting"):

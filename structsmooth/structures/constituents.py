@@ -50,6 +50,7 @@ class Constituents(DynamicProgram):
 
     potential_names = ("spans", "offset")
     row_names = ("lengths",)
+    field_names = ("binary",)
 
     def __init__(
         self,

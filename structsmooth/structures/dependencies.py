@@ -1,6 +1,7 @@
 """What dependency trees share, projective or not: potentials, outputs as heads and labels, costs."""
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class Dependencies(Structure):
 
     potential_names: tuple[str, ...] = ("arcs", "root")
     row_names = ("lengths",)
+    field_names: ClassVar[tuple[str, ...]] = ("potential_names", "labels", "single_root")
     arcs: Tensor
     root: Tensor
     labels: Tensor | None = None

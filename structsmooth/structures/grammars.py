@@ -54,6 +54,7 @@ class Grammar(DynamicProgram):
 
     potential_names = ("lexical", "rules", "start", "spans")
     row_names = ("lengths",)
+    field_names = ("potential_dims", "symbols", "productions")
     potential_dims: Mapping[str, int]
 
     def __init__(

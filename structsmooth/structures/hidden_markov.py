@@ -5,7 +5,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import widened
-from structsmooth.structures.chain import LinearChain, operators, reference
+from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.chain.compaction import spread_nodes
 
 
@@ -70,8 +70,7 @@ class HiddenMarkov(LinearChain):
 
         They are zero from where on no state is possible, and at padding.
         """
-        oracles = operators if checks.is_compiled(self.backend, self.unary.device) else reference
-        filtered: Tensor = oracles.filtered(*self._arguments())
+        filtered = self.oracles.filtered(*self._arguments())
         return filtered if self._order is None else spread_nodes(filtered, self._order, self.mask)
 
 

@@ -1,12 +1,10 @@
 """Compiled functions as torch operators, with their gradients."""
 
 import functools
-import inspect
 import math
-import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, library
@@ -17,8 +15,13 @@ from structsmooth.structures.checks import exports_plain_torch
 from structsmooth.structures.derivatives import ReadOnce, gradients_of, max_marginals_gradient, slope
 from structsmooth.structures.transforms import in_transform, with_transforms
 
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
 # Gradients with respect to the first arguments of an operator, given its context and the gradients of its results.
 Backward = Callable[..., Sequence[Any]]
+# Keeps what they need in the context, given the arguments and the results.
+Save = Callable[[Any, tuple[Any, ...], Any], None]
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """The registered operators by their names, by which gradients call those that are defined after them."""
@@ -40,36 +43,46 @@ def save_inputs_and_statistics(ctx: Any, inputs: tuple[Any, ...], output: tuple[
 
 
 def operator(
-    name: str,
+    schema: str,
     like: Callable[..., Any],
     backward: Backward | None = None,
-    save: Callable[[Any, tuple[Any, ...], Any], None] = save_inputs,
-) -> Callable[[Callable[..., Any]], Any]:
+    save: Save = save_inputs,
+) -> Callable[[F], F]:
     """Register a function of tensors, which it does not change, as the operator ``structsmooth::name``.
 
     Like ``torch.library.custom_op``, except that the first call does not import the machinery of ``torch.compile``,
     which takes seconds and 200 MB.
 
     Args:
-        name: name of the operator.
+        schema: the name of the operator, with its arguments and results in the language of ``torch.library``; without
+            them, they are those of the function.
         like: empty tensors of the shapes and dtypes of its results, for tracing; takes the same arguments.
         backward: gradients with respect to the arguments, given the context and the gradients of the results; those
             that are missing at the end are ``None``.
         save: stores what ``backward`` needs in the context: by default the arguments.
     """
 
-    def register(function: Callable[..., Any]) -> Any:
-        qualified = f"structsmooth::{name}"
-        library.define(qualified, library.infer_schema(function, mutates_args=()), tags=torch.Tag.pt2_compliant_tag)
-        library.impl(qualified, "default", _opaque(function))
-        library.register_fake(qualified, _refused_in_plain_torch(name, like))
-        rule = None if backward is None else _for_all_arguments(backward, len(inspect.signature(function).parameters))
-        if rule is not None:
-            library.register_autograd(qualified, rule, setup_context=save)
-        OPERATORS[name] = with_transforms(getattr(torch.ops.structsmooth, name).default, rule, save)
-        return OPERATORS[name]
+    def register(function: F) -> F:
+        declared = schema if "(" in schema else schema + library.infer_schema(function, mutates_args=())
+        return cast(F, _registered(declared, function, like, backward, save))
 
     return register
+
+
+def _registered(
+    schema: str, function: Callable[..., Any], like: Callable[..., R], backward: Backward | None, save: Save
+) -> Callable[..., R]:
+    name, parenthesis, signature = schema.partition("(")
+    qualified = f"structsmooth::{name}"
+    library.define(qualified, parenthesis + signature, tags=torch.Tag.pt2_compliant_tag)
+    library.impl(qualified, "default", _opaque(function))
+    library.register_fake(qualified, _refused_in_plain_torch(name, like))
+    overload = getattr(torch.ops.structsmooth, name).default
+    rule = None if backward is None else _for_all_arguments(backward, len(overload._schema.arguments))
+    if rule is not None:
+        library.register_autograd(qualified, rule, setup_context=save)
+    OPERATORS[name] = with_transforms(overload, rule, save)
+    return OPERATORS[name]
 
 
 def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,76 +109,60 @@ def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[An
     return padded
 
 
-def cpu_loop(
-    name: str,
-    loop: str | Callable[..., None],
-    operations: Callable[..., int],
-    backward: Backward | None = None,
-    save: Callable[[Any, tuple[Any, ...], Any], None] = save_inputs,
+def compiled_operator(
+    schema: str,
     *,
-    inputs: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
+    results: Callable[..., R],
+    loop: Callable[..., None],
+    operations: Callable[..., int],
+    reads: Callable[..., tuple[Any, ...]] = lambda *arguments: _tensors(arguments),
     finish: Callable[..., Any] | None = None,
+    gradient: Backward | None = None,
+    save: Save = save_inputs,
     wide: int = 0,
     narrow: int | None = None,
-) -> Callable[[Callable[..., Any]], Any]:
-    """Register a compiled loop over the examples of a batch as the operator ``structsmooth::name``.
+) -> Callable[..., R]:
+    """The operator ``structsmooth::name`` over a compiled loop over the examples of a batch.
 
-    This decorates the function that makes the results as the loop finds them, empty or filled. Its signature is that of
-    the operator. What it makes of tensors without values tells tracing the shapes and dtypes of the results:
-
-        @cpu_loop("tree_max_marginals", "tree.compiled:batch_max_marginals", lambda unary, *_: unary.numel())
-        def max_marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) -> Tensor:
-            return unary.new_zeros(unary.shape)
-
-    Whatever is given here sees the arguments of the operator as contiguous tensors on the CPU, those of floating point
-    in float64: a second compilation of each loop for float32 would take seconds. The loop is called as
-    ``loop(*inputs, *results, begin, end)``, with arrays of numpy in place of tensors, for ranges of examples on as many
+    What is given here sees the arguments of the operator as contiguous tensors on the CPU, those of floating point in
+    float64: a second compilation of each loop for float32 would take seconds. The loop is called as
+    ``loop(*reads, *results, begin, end)``, with arrays of numpy in place of tensors, for ranges of examples on as many
     threads as pay. Results return to the device and the dtype of the first argument, the scores.
 
     Args:
-        name: name of the operator.
-        loop: a function that numba compiles at its first call, by the module below ``structsmooth.structures`` and its
-            name; or a Python function that calls one of several.
+        schema: the name of the operator, its arguments and its results, in the language of ``torch.library``.
+        results: the results as the loop finds them, empty or filled, for the arguments. What it makes of tensors
+            without values tells tracing the shapes and dtypes of the results.
+        loop: a function that numba compiles at its first call, of :class:`~structsmooth.lazy.LazyLoops`; or a Python
+            function that calls one of several.
         operations: number of elementary operations, about 1 ns each, of a call with these arguments.
-        backward: as for :func:`operator`.
-        save: as for :func:`operator`.
-        inputs: what the loop reads, given the arguments, after checks of all that could lead it out of bounds; by
+        reads: what the loop reads, given the arguments, after checks of all that could lead it out of bounds; by
             default all tensors.
         finish: results of the operator from those that the loop has filled; the same by default.
+        gradient: ``backward`` as for :func:`operator`.
+        save: as for :func:`operator`.
         wide: how many of the last results stay in float64, such as sums of which others will take differences.
         narrow: if given, scores stay in float32 where they are no wider, as conversion would take longer than the loop:
-            ``inputs`` gives them to it :func:`in_either_precision`, and so are this many of the first results given.
+            ``reads`` gives them to it :func:`in_either_precision`, and so are this many of the first results given.
     """
 
-    def register(results: Callable[..., Any]) -> Any:
-        @functools.wraps(results)
-        def call(scores: Tensor, *others: Any) -> Any:
-            arguments = _for_loops(scores, *others, narrow=narrow is not None)
-            found = results(*arguments)
-            filled = (found,) if isinstance(found, Tensor) else found
-            given = filled
-            if narrow is not None:
-                filled = (*filled[:narrow], *map(for_loop, filled[narrow:]))
-                given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
-            read = [x.numpy() if isinstance(x, Tensor) else arrays(x) for x in (*inputs(*arguments), *given)]
-            run = _resolved(loop) if isinstance(loop, str) else loop
-            over_batch(lambda *bounds: run(*read, *bounds), len(scores), operations(*arguments))
-            found = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
-            if isinstance(found, Tensor):
-                return _returned(found, scores)
-            count = len(found) - wide
-            return *(_returned(r, scores) for r in found[:count]), *(r.to(scores.device) for r in found[count:])
+    def call(scores: Tensor, *others: Any) -> Any:
+        arguments = _for_loops(scores, *others, narrow=narrow is not None)
+        found = results(*arguments)
+        filled: Any = (found,) if isinstance(found, Tensor) else found
+        given = filled
+        if narrow is not None:
+            filled = (*filled[:narrow], *map(for_loop, filled[narrow:]))
+            given = (*map(in_either_precision, filled[:narrow]), *filled[narrow:])
+        read = [x.numpy() if isinstance(x, Tensor) else arrays(x) for x in (*reads(*arguments), *given)]
+        over_batch(lambda *bounds: loop(*read, *bounds), len(scores), operations(*arguments))
+        answer = finish(*filled) if finish is not None else filled[0] if isinstance(found, Tensor) else filled
+        if isinstance(answer, Tensor):
+            return _returned(answer, scores)
+        count = len(answer) - wide
+        return *(_returned(r, scores) for r in answer[:count]), *(r.to(scores.device) for r in answer[count:])
 
-        return operator(name, results, backward, save)(call)
-
-    return register
-
-
-@functools.cache
-def _resolved(loop: str) -> Callable[..., None]:
-    """The compiled function of that name: numba loads with the first loop, not with the library."""
-    found: Callable[..., None] = pkgutil.resolve_name(f"structsmooth.structures.{loop}")
-    return found
+    return _registered(schema, call, results, gradient, save)
 
 
 def _tensors(values: Sequence[Any]) -> tuple[Tensor, ...]:
@@ -216,9 +213,43 @@ def no_outputs(scores: Tensor, k: int, variables: int) -> tuple[Tensor, Tensor]:
     return scores.new_full((batch, k), -torch.inf), scores.new_zeros(batch, k, variables, dtype=torch.int64)
 
 
+def no_labels(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """:func:`no_outputs` of a label for each variable, for scores [B, V, ...] and k as the last argument."""
+    return no_outputs(scores, others[-1], scores.shape[1])
+
+
+def no_samples(scores: Tensor, *others: Any) -> Tensor:
+    """Samples of 0, in the shape of uniform numbers, the last argument."""
+    return scores.new_zeros(others[-1].shape, dtype=torch.int64)
+
+
 def like_scores(scores: Tensor, *_others: Any) -> Tensor:
     """An empty tensor in the shape of the first scores, for tracing."""
     return scores.new_empty(scores.shape)
+
+
+def zeros_like_scores(scores: Tensor, *_others: Any) -> Tensor:
+    """Zeros in the shape of the first scores."""
+    return scores.new_zeros(scores.shape)
+
+
+def _weighted(grad: Tensor, statistics: Sequence[Tensor], potentials: Sequence[Tensor]) -> list[Tensor]:
+    """Statistics [B, ...] of the first of some potentials times a weight [B], in the shapes of these."""
+    pairs = zip(statistics, potentials, strict=False)
+    return [(grad.view(-1, *[1] * (m.dim() - 1)) * m).sum_to_size(p.shape) for m, p in pairs]
+
+
+def log_partition_backward(statistics: Callable[..., tuple[Tensor, ...]]) -> Backward:
+    """The gradient of an operator that computes the log-partition function [B], and no statistics.
+
+    Args:
+        statistics: those of the potentials, differentiable, given the arguments of the operator, tensors first.
+    """
+
+    def backward(ctx: Any, grad: Tensor, *_others: Any) -> Sequence[Tensor]:
+        return _weighted(grad, statistics(*ctx.saved_tensors, *ctx.constants), ctx.saved_tensors)
+
+    return backward
 
 
 def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
@@ -237,8 +268,7 @@ def exp_oracle_backward(second: Callable[..., tuple[Tensor, ...]]) -> Backward:
         potentials, others = inputs[:count], inputs[count:]
         gradients: Sequence[Tensor | None] = [None] * count
         if grad is not None:
-            pairs = zip(statistics, potentials, strict=True)
-            gradients = [(grad.view(-1, *[1] * (m.dim() - 1)) * m).sum_to_size(p.shape) for m, p in pairs]
+            gradients = _weighted(grad, statistics, potentials)
         if any(weight is not None for weight in weights):
             moved = second(potentials, weights, *others, *ctx.constants)
             gradients = [b if a is None else a + b for a, b in zip(gradients, moved, strict=True)]
@@ -288,6 +318,11 @@ def gradient_of_plain(plain: Callable[..., Tensor], count: int) -> Backward:
     return backward
 
 
+def asks_gradients(*potentials: Tensor) -> bool:
+    """Whether what is computed of potentials may be differentiated by them."""
+    return in_transform() or (torch.is_grad_enabled() and any(p.requires_grad for p in potentials))
+
+
 def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *potentials: Tensor) -> Tensor:
     """Values [B, K] of the best outputs with the gradients of their scores, which are those of a maximum.
 
@@ -298,7 +333,7 @@ def with_gradients_of_scores(values: Tensor, scores: Callable[..., Tensor], *pot
         scores: the scores [B, K] of the outputs that have these values, for the potentials.
         potentials: what values may be differentiated by.
     """
-    if in_transform() or (torch.is_grad_enabled() and any(p.requires_grad for p in potentials)):
+    if asks_gradients(*potentials):
         found = scores(*potentials)
         values = values.detach() + torch.where(values.isfinite(), found - found.detach(), 0.0)
     return values

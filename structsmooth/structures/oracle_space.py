@@ -31,6 +31,7 @@ class OracleSpace(Structure):
     """
 
     potential_names = ("scores",)
+    field_names = ("argmin",)
 
     def __init__(self, scores: Tensor, argmin: Solve, *, validate_args: bool | None = None) -> None:
         self.scores, self.argmin = scores, argmin

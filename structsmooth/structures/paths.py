@@ -82,6 +82,7 @@ class Paths(DynamicProgram):
     """
 
     potential_names = ("weights", "offset")
+    field_names = ("graph",)
 
     def __init__(
         self,

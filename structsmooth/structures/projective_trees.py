@@ -1,6 +1,7 @@
 """Projective dependency trees: parses whose arcs do not cross, by Eisner's algorithm."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.nn.functional import pad
 
 from structsmooth.structures import checks, eisner
 from structsmooth.structures.dependencies import ProjectiveDependencies
-from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program, scanned
 from structsmooth.structures.programs.scanned import Sums
 
 
@@ -49,6 +50,8 @@ class ProjectiveTree(ProjectiveDependencies):
         >>> ProjectiveTree(arcs, torch.zeros(1, 3)).max()
         (tensor([5.]), tensor([[2, 0, 2]]))
     """
+
+    oracles = replace(DynamicProgram.oracles, export=scanned)
 
     def __init__(
         self,

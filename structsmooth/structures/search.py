@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count, islice
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -74,6 +74,8 @@ class SearchSpace(Structure, Generic[Subset]):
         (tensor([[4., 3.]]), tensor([[[1, 0, 1],
                  [0, 1, 0]]]))
     """
+
+    field_names: ClassVar[tuple[str, ...]] = ("max_sets",)
 
     def __init__(self, *, validate_args: bool | None = None, max_sets: int = 1_000_000) -> None:
         super().__init__(validate_args)

@@ -50,6 +50,7 @@ class SlackRescaled(Structure):
     """
 
     is_fractional: ClassVar[bool] = True
+    field_names = ("structure", "y", "mistake_cost", "margin")
 
     def __init__(self, structure: Structure, y: Tensor, mistake_cost: Tensor) -> None:
         require_countable(structure)

@@ -41,6 +41,7 @@ class Subset(DynamicProgram):
     labels_are_classes = True
     potential_names = ("unary",)
     row_names = ("lengths",)
+    field_names = ("bounds",)
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ class Runs(DynamicProgram):
 
     labels_are_classes = True
     potential_names = ("unary", "transition")
+    field_names = ("least", "cut")
     potential_dims = {"transition": 3}  # noqa: RUF012 - never changed
 
     def __init__(self, unary: Tensor, transition: Tensor, least: tuple[int, ...], cut: bool = True) -> None:

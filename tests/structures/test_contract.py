@@ -311,9 +311,11 @@ def test_tensors_of_the_caller_stay_as_they_are(member: Member, oracle: str) -> 
 @every_oracle()
 def test_oracles_work_where_gradients_are_off(member: Member, oracle: str, context: Callable[[], Any]) -> None:
     instance = member.random("medium")
-    expected = member.values(oracle, instance)
+    asked = changed(instance, lambda scores: scores.clone().requires_grad_())
+    expected = tuple(value.detach() for value in member.values(oracle, asked))
+    near = 1e-14 if oracle == "logsumexp" else 0.0  # which has a loop of its own where no gradient is asked
     with context():
-        assert_close(member.values(oracle, [tensor.clone() for tensor in instance]), expected, rtol=0, atol=0)
+        assert_close(member.values(oracle, [tensor.clone() for tensor in instance]), expected, rtol=near, atol=near)
 
 
 @every_oracle(in_batches)

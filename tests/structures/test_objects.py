@@ -47,6 +47,7 @@ def test_detached_and_copied(member: Member) -> None:
     instance = member.random("tiny")
     potentials = potentials_of(instance)
     structure = member.on(instance)(*(p.clone().requires_grad_() for p in potentials))
+    assert {*structure.attributes()} <= {*type(structure)._fields}  # which all are declared
     assert not any(p.requires_grad for p in structure.detach().potentials)
     assert all(p.requires_grad for p in structure.potentials)
     twin = copy.copy(structure)

@@ -69,6 +69,7 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
                 (*inputs, torch.ones(2, 1, 3, dtype=torch.int64), edges > 1),
             ),
             f"chain max_marginals {edges}": (chain.max_marginals, inputs),
+            f"chain log_partition {edges}": (OPERATORS["chain_log_partition"], inputs),
         }
     unary, pairwise, parents, mask = random_trees(2, 3, 2)
     inputs = *differentiable(unary, pairwise), parents, mask
@@ -136,7 +137,8 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     uniform = torch.rand(2, 4, program.depth, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     cases |= {
         "program top_k": (programs.top_k, (theta.detach(), which, program.handle, 3)),
-        "program marginals": (programs.marginals, (theta, which, program.handle)),
+        "program marginals": (programs.log_partition_and_marginals, (theta, which, program.handle)),
+        "program log_partition": (OPERATORS["program_log_partition"], (theta, which, program.handle)),
         "program tangents": (programs.tangents, (theta.detach(), directions, which, program.handle)),
         "program max_marginals": (programs.max_marginals, (theta, which, program.handle)),
         "program max_marginals_gradient": (
@@ -184,6 +186,16 @@ def test_operators_are_registered_correctly(name: str) -> None:
     torch.library.opcheck(operator.registered, arguments)
 
 
+@pytest.mark.parametrize("name", ["chain log_partition 1", "chain log_partition 2", "program log_partition"])
+def test_values_alone_have_derivatives(name: str) -> None:
+    """Those who ask for none, as exported graphs may, get them all the same."""
+    operator, (*scores, last) = CALLS[name]
+    count = sum(own.requires_grad for own in scores)
+    others = (*scores[count:], last)
+    for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
+        assert check(lambda *potentials: operator(*potentials, *others), tuple(scores[:count]))
+
+
 def test_traced_results_have_the_shapes_of_real_ones() -> None:
     """Those of kernels have such tests in ``tests/interpreted``."""
     for module in pkgutil.walk_packages(structures.__path__, "structsmooth.structures."):
@@ -196,6 +208,7 @@ def test_traced_results_have_the_shapes_of_real_ones() -> None:
                 member.values_and_gradients(oracle, instance)
             if "logsumexp" in member.oracles:
                 structure = member.build(*instance)
+                structure.logsumexp()
                 structure.sample(3)
                 structure.entropy()
         unary, lengths = torch.randn(3, 4, 3), torch.tensor([[4, 3]] * 3)

@@ -144,7 +144,7 @@ def frank_wolfe_epoch(
     states = weights.shape[1]
     work = workspace(data, states, ())
     node, edge, used, unary, y = work.node, work.edge[0], work.used, work.unary, work.labels[0]
-    transition, offsets, transition_scale, example_weights = work.transition, data[1], data[4], data[5]
+    transition, offsets, transition_scale = work.transition, data.offsets, data.transition_scale
     slots, rows, sums = gathered(data, weights)
     statistics = zero_statistics(work, states)
     by_gap, averaged = draws.shape[0] > 0, remaining.shape[0] > 0
@@ -157,7 +157,7 @@ def frank_wolfe_epoch(
             break
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
-        example_weight = example_weights[i]
+        example_weight = data.example_weights[i]
         begin, past = rows_of(i, offsets, states)
         first, length = offsets[i], offsets[i + 1] - offsets[i]
         read_changed(i, begin, past, length, packed, changes, statistics, used)

@@ -68,7 +68,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     Arguments are those of :func:`structsmooth.solvers.bcfw.compiled_chain.frank_wolfe_epoch`.
     """
     (kind, least), (caching, factor, least_gap) = steps, cache
-    features, (offsets, _, _, _, _, output_offsets, _), example_weights = data[2], data[4], data[5]
+    features, offsets, output_offsets = data.features, data.examples.offsets, data.examples.output_offsets
     work = workspace(data)
     sums, found = np.zeros(weights.shape[0]), np.zeros(sets[1].shape[1])
     scores, direction, touched, columns, y = work.scores, work.direction, work.touched, work.columns, work.y
@@ -77,7 +77,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
     for step in range(draws.shape[0] if by_gap else order.shape[0]):
         chosen = draw(tree, order.shape[0], draws[step]) if by_gap else step
         i = order[chosen]
-        begin, first, example_weight = offsets[i], output_offsets[i], example_weights[i]
+        begin, first, example_weight = offsets[i], output_offsets[i], data.example_weights[i]
         length = output_offsets[i + 1] - first
         held, alpha, stamps = slots_of(i, first, length, sets)
         count = augmented(i, data, weights, 1.0, work)

@@ -40,7 +40,7 @@ def _smoothed_answer(transition, length, m, smoothing_offset, smoothing, work):
 @entry_point
 def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, lam):
     """Steps of stochastic dual coordinate ascent towards the answers of a smoothed oracle, in place."""
-    transition_scale, example_weights = data[4], data[5]
+    transition_scale, example_weights = data.transition_scale, data.example_weights
     work = workspace(data, weights.shape[1], smoothing)
     transition, node, edge = work.transition, work.node, work.edge[0]
     slots, rows, sums = gathered(data, weights)

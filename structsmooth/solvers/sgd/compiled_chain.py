@@ -18,7 +18,7 @@ from structsmooth.problems.linear.chain.compiled_primal import (
 @compiled
 def _add_parts_atomically(first, length, data, node, edge, used, factor, out):
     """:func:`add_parts` while other threads do the same."""
-    features, _, _, _, transition_scale, _, _ = data
+    features, transition_scale = data.features, data.transition_scale
     for t in range(length):
         begin, end = entries(features, first + t)
         for s in range(node.shape[1]):
@@ -51,7 +51,7 @@ def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, aver
     ``total`` (zero on entry) becomes the sum of averaging_weights[t] times the iterate after step t. Iterates are kept
     as scale * v, so that shrinking is free; ``total`` is corrected by what each step adds to v.
     """
-    _, sentence_offsets, labels, _, _, of_examples, _ = data
+    sentence_offsets, labels, of_examples = data.offsets, data.labels, data.example_weights
     work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
     among = workspace(data, weights.shape[1], smoothing)
     node, edge, used = work.node, work.edge[0], work.used
@@ -88,7 +88,7 @@ def shared_sgd_epoch(order, data, weights, total, smoothing, scales, changes, re
     The weights stay as v, and nothing but ``counter`` [1], the number of steps taken, says what step comes next: step t
     sees scales[t] * v, adds changes[t] * B^T(statistics - labels) to v, and remaining[t] times that to ``total``.
     """
-    _, sentence_offsets, labels, _, _, of_examples, _ = data
+    sentence_offsets, labels, of_examples = data.offsets, data.labels, data.example_weights
     work, n = workspace(data, weights.shape[1], smoothing), of_examples.shape[0]
     node, edge, used = work.node, work.edge[0], work.used
     for _ in range(order.shape[0]):

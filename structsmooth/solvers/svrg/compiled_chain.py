@@ -30,7 +30,7 @@ def svrg_epoch(order, data, weights, drift, total, smoothing, node, edge, decay)
 
     Changes ``weights`` in place, and adds to ``total`` what the sparse terms contribute to the sum of the iterates.
     """
-    features, sentence_offsets, _, _, _, of_examples, _ = data
+    features, sentence_offsets, of_examples = data.features, data.offsets, data.example_weights
     step_size, shrink, sums = decay
     (rows, states), n = weights.shape, of_examples.shape[0]
     work = workspace(data, states, smoothing)

@@ -1,6 +1,7 @@
 """Linear chains: sequences of labels with scores for labels and for pairs of neighbouring labels."""
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,27 @@ from structsmooth.structures.chain.compaction import (
 from structsmooth.structures.distribution import inner_products
 from structsmooth.structures.forbidden import Index, part_in_words
 from structsmooth.structures.operators import is_on_cpu, with_gradients_of_scores
+from structsmooth.structures.oracles import BackendQueries, Oracles
+
+
+class ChainQueries(BackendQueries, Protocol):
+    """Queries of chains: functions of unary [B, T, S], transition [1 or B, 1 or T-1, S, S] and lengths [B]."""
+
+    @property
+    def scores(self) -> Callable[..., Tensor]:
+        """Scores [B, K] of outputs [B, K, T]; differentiable."""
+
+    @property
+    def surprisals(self) -> Callable[..., Tensor] | None:
+        """Minus the log-probabilities [B] of outputs [B, T], without large sums between; differentiable."""
+
+    @property
+    def node_marginals(self) -> Callable[..., Tensor]:
+        """The first of the marginals alone, [B, T, S]; differentiable."""
+
+    @property
+    def filtered(self) -> Callable[..., Tensor]:
+        """Marginals [B, T, S] of each position without the scores behind it; differentiable."""
 
 
 class LinearChain(Structure):
@@ -78,9 +100,16 @@ class LinearChain(Structure):
         (tensor([4.]), tensor([[   1, -100,    0]]))
     """
 
+    oracles: Oracles[ChainQueries] = Oracles(
+        cpu=operators,  # loops that numba compiles
+        cuda=fused,  # kernels that Triton compiles
+        plain=reference,  # torch, position by position
+        export=reference,
+    )
     labels_are_classes = True
     potential_names = ("unary", "transition")
     row_names = ("lengths", "_mask", "_order")
+    field_names = ("backend", "_label_at_padding")
 
     def __init__(
         self,
@@ -152,9 +181,9 @@ class LinearChain(Structure):
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the label sequences ``y`` [B, T]: [B], differentiable."""
-        y = self.checked_labels(y) if self._oracles is reference else y  # others look at labels where they read them
-        scores: Tensor = self._oracles.scores(*self._arguments(), self._compact(y).unsqueeze(1))
-        return scores.squeeze(1)
+        oracles = self.oracles
+        y = y if oracles.traits.checks_labels else self.checked_labels(y)
+        return oracles.scores(*self._arguments(), self._compact(y).unsqueeze(1)).squeeze(1)
 
     def parts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Indicators of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S], zero on padding."""
@@ -168,11 +197,11 @@ class LinearChain(Structure):
 
         Values are -inf, and labels 0, where fewer than k sequences have a finite score.
         """
-        k, (unary, transition, lengths) = check_k(k), self._arguments()
-        if self._oracles is not reference:  # whose operators have gradients of their own, which are faster
-            values, y = self._oracles.top_k(unary, transition, lengths, k)
+        k, oracles, (unary, transition, lengths) = check_k(k), self.oracles, self._arguments()
+        if oracles.traits.differentiates_top_k:
+            values, y = oracles.top_k(unary, transition, lengths, k)
             return values, self._spread_labels(y)
-        values, y = reference.top_k(unary.detach(), transition.detach(), lengths, k)
+        values, y = oracles.top_k(unary.detach(), transition.detach(), lengths, k)
 
         def scores(unary: Tensor, transition: Tensor) -> Tensor:
             return reference.scores(unary, transition, lengths, y)
@@ -181,47 +210,46 @@ class LinearChain(Structure):
 
     def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
         """By a kernel on GPUs, as in :class:`~structsmooth.Structure`."""
-        if self._oracles is not fused:
+        smoothed_top_k = self.oracles.smoothed_top_k
+        if smoothed_top_k is None:
             return None
-        smoothed, _, values, _ = fused.smoothed_top_k(*self._arguments(), check_k(k), mu)
+        smoothed, _, values, _ = smoothed_top_k(*self._arguments(), check_k(k), mu)
         return smoothed, values[:, 0].detach()
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 3); twice differentiable."""
-        return cast(Tensor, self._oracles.log_partition(*self._arguments()))
+        return self.oracles.log_partition(*self._arguments())
 
     def surprisal(self, y: Tensor) -> Tensor:
         """As for all distributions, by one pass."""
-        if self._oracles is reference:
+        oracles = self.oracles
+        if oracles.surprisals is None:
             return super().surprisal(y)
-        chain = self.without_wrong() if self._compiled else self  # kernels say of what uses wrong scores: no number
-        surprisals: Tensor = chain._oracles.surprisals(*chain._arguments(), chain._compact(y))
-        return surprisals
+        chain = self if oracles.traits.checks_scores else self.without_wrong()
+        return oracles.surprisals(*chain._arguments(), chain._compact(y))
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, T, S] and of neighbouring pairs [B, T-1, S, S]; differentiable."""
-        return self._spread(*self._oracles.marginals(*self._arguments()))
+        nodes, edges = self.oracles.marginals(*self._arguments())
+        return self._spread(nodes, edges)
 
     def class_marginals(self) -> Tensor:
         """Marginals of labels [B, T, S] alone: those of pairs take S times the memory, unless they are summed."""
-        if not self._compiled:
-            return super().class_marginals()
-        unary, transition, lengths = self._arguments()
-        _, nodes, _ = operators.exp_oracle(unary, transition, lengths, operators.has_edges(transition))
+        nodes = self.oracles.node_marginals(*self._arguments())
         return nodes if self._order is None else spread_nodes(nodes, self._order, self.mask)
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, T, S] of a sequence with y_t = j (Definition 13); zero on padding."""
-        values = cast(Tensor, self._oracles.max_marginals(*self._arguments()))
+        values = self.oracles.max_marginals(*self._arguments())
         return values if self._order is None else spread_nodes(values, self._order, self.mask)
 
     def _log_partition_and_expected_score(self) -> tuple[Tensor, Tensor]:
         """As for all distributions; of transitions that are shared, the marginals are summed over positions."""
-        if not self._compiled:
+        sums = self.oracles.sums
+        if sums is None:
             return super()._log_partition_and_expected_score()
         unary, transition, lengths = self._arguments()
-        per_edge = operators.has_edges(transition)
-        log_z, *marginals = operators.exp_oracle(unary, transition, lengths, per_edge)
+        log_z, *marginals = sums(unary, transition, lengths)
         return log_z, inner_products(marginals, (unary, transition))
 
     def _part_scores(self) -> tuple[Tensor, Tensor]:
@@ -235,22 +263,11 @@ class LinearChain(Structure):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        return self._spread_labels(self._oracles.sample(*self._arguments(), uniform))
+        return self._spread_labels(self.oracles.sample(*self._arguments(), uniform))
 
     def for_differences(self) -> "LinearChain":
         """The chain itself where passes are kernels, which lose little."""
-        return self if self._oracles is fused else super().for_differences()
-
-    @property
-    def _compiled(self) -> bool:
-        return checks.is_compiled(self.backend, self.unary.device)
-
-    @property
-    def _oracles(self) -> Any:
-        """The module whose functions are the oracles of the chain."""
-        if self._compiled:
-            return operators
-        return fused if checks.is_fused(self.backend, self.unary.device) else reference
+        return self if self.oracles.traits.keeps_digits else super().for_differences()
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor]:
         """What oracles take: scores without holes, and lengths."""

@@ -51,6 +51,7 @@ class Accepted(DynamicProgram):
     potential_names = ("unary", "transition", "arcs", "final")
     potential_dims = {"transition": 3, "arcs": 3, "final": 2}  # noqa: RUF012 - never changed
     row_names = ("lengths", "mask", "_order")
+    field_names = ("_label_at_padding", "read", "read_tensor", "states")
 
     def __init__(self, chain: LinearChain, automaton: Automaton) -> None:
         for name, given, kind in (("chain", chain, LinearChain), ("automaton", automaton, Automaton)):

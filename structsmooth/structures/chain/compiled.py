@@ -436,6 +436,19 @@ def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
         top_k(unary[b], of_example(transition, b), lengths[b], k, score, back, values[b], labels[b])
 
 
+@entry_point
+def batch_log_partition(unary, transition, lengths, values, begin, end):
+    """Log-partition [B] of examples ``begin`` to ``end`` alone, into ``values``: half of :func:`batch_marginals`."""
+    _, steps, states = unary.shape
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    for b in range(begin, end):
+        edges = of_example(transition, b)
+        if b == begin or transition.shape[0] > 1:
+            exponentiate(edges, shift, exponential)
+        values[b] = log_partition(unary[b], edges, exponential, shift, lengths[b], alpha, scaled, total)
+
+
 @inlined
 def _subtract_parts(labels, length, node, edge):
     """Subtract the parts of an output from its marginals."""

@@ -12,10 +12,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.chain import LinearChain, operators, reference
-from structsmooth.structures.operators import cpu_loop
+from structsmooth.structures.operators import compiled_operator
 from structsmooth.structures.programs.counters import ByCount, Listing, Polynomials
 from structsmooth.structures.semirings import Semiring
+
+compiled_mistakes = LazyLoops("structsmooth.structures.chain.compiled_mistakes")
 
 
 def by_mistakes(chain: LinearChain, y: Tensor) -> ByCount:
@@ -29,7 +32,8 @@ def by_mistakes(chain: LinearChain, y: Tensor) -> ByCount:
 
     size = 1 + chain.unary.shape[1]
     by_count = partial(recursion, mask=mask, wrong=wrong.long(), size=size)
-    return ByCount(potentials, by_count, size, read, _listing(chain, labels) if chain._compiled else None)
+    listing = _listing(chain, labels) if chain.oracles is LinearChain.oracles.cpu else None
+    return ByCount(potentials, by_count, size, read, listing)
 
 
 def _listing(chain: LinearChain, labels: Tensor) -> Listing:
@@ -53,15 +57,17 @@ def recursion(semiring: Semiring, unary: Tensor, edges: Tensor, mask: Tensor, wr
     return polynomials.split(polynomials.sum(message, 1))
 
 
-@cpu_loop(
-    "chain_top_k_by_mistakes",
-    "chain.compiled_mistakes:batch_top_k_by_mistakes",
-    lambda unary, transition, lengths, correct, k: unary.shape[1] * unary.numel() * unary.shape[2] * k // 2,
-    inputs=lambda *arguments: (*operators.checked_inputs(*arguments), arguments[-1]),
-)
-def top_k_by_mistakes(
-    unary: Tensor, transition: Tensor, lengths: Tensor, correct: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """Values [B, T + 1, k] and outputs [B, T + 1, k, T], with 0 to T labels that are not ``correct`` [B, T]."""
+def _no_lists(unary: Tensor, transition: Tensor, lengths: Tensor, correct: Tensor, k: int) -> tuple[Tensor, Tensor]:
     batch, steps, _ = unary.shape
     return unary.new_empty(batch, steps + 1, k), correct.new_zeros(batch, steps + 1, k, steps)
+
+
+top_k_by_mistakes = compiled_operator(
+    "chain_top_k_by_mistakes(Tensor unary, Tensor transition, Tensor lengths, Tensor correct, SymInt k)"
+    " -> (Tensor, Tensor)",
+    results=_no_lists,
+    loop=compiled_mistakes.batch_top_k_by_mistakes,
+    reads=lambda *arguments: (*operators.checked_inputs(*arguments), arguments[-1]),
+    operations=lambda unary, transition, lengths, correct, k: unary.shape[1] * unary.numel() * unary.shape[2] * k // 2,
+)
+"""Values [B, T + 1, k] and outputs [B, T + 1, k, T], with 0 to T labels that are not ``correct`` [B, T]."""

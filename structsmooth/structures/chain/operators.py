@@ -5,25 +5,33 @@ Value and statistics come from one pass; the backward pass is a product with sav
 breaks.
 """
 
-from functools import partial
-from typing import Any, Sequence  # noqa: UP035 - torch 2.5 infers no schema from that of collections.abc
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.chain import reference
 from structsmooth.structures.checks import require_labels
 from structsmooth.structures.operators import (
     OPERATORS,
     Backward,
-    cpu_loop,
+    asks_gradients,
+    compiled_operator,
     exp_oracle_backward,
     gradient_of_plain,
-    no_outputs,
+    log_partition_backward,
+    no_labels,
+    no_samples,
     save_inputs_and_statistics,
     tangents_backward,
     without_statistics,
+    zeros_like_scores,
 )
+from structsmooth.structures.oracles import Traits
+
+compiled = LazyLoops("structsmooth.structures.chain.compiled")
+_CHAINS = "Tensor unary, Tensor transition, Tensor lengths"
 
 
 def checked_inputs(unary: Tensor, transition: Tensor, lengths: Tensor, *others: Any) -> tuple[Tensor, ...]:
@@ -37,12 +45,7 @@ def _pairs(unary: Tensor) -> int:
     return unary.numel() * unary.shape[2]
 
 
-_oracle = partial(cpu_loop, inputs=checked_inputs)
-
-
 def _best(unary: Any, transition: Any, lengths: Any, values: Any, y: Any, begin: int, end: int) -> None:
-    from structsmooth.structures.chain import compiled  # numba loads with the first oracle, not with the library
-
     if values.shape[1] == 1:
         compiled.batch_viterbi(unary, transition, lengths, values, y, begin, end)
     else:
@@ -68,22 +71,16 @@ def found_backward(weighted_parts: str) -> Backward:
     return backward
 
 
-@_oracle(
-    "chain_top_k",
-    _best,
-    lambda unary, transition, lengths, k: k * _pairs(unary),
-    found_backward("chain_weighted_parts"),
-    save_found,
+top_k = compiled_operator(
+    f"chain_top_k({_CHAINS}, SymInt k) -> (Tensor, Tensor)",
+    results=no_labels,
+    loop=_best,
+    reads=checked_inputs,
+    operations=lambda unary, transition, lengths, k: k * _pairs(unary),
+    gradient=found_backward("chain_weighted_parts"),
+    save=save_found,
 )
-def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
-    return no_outputs(unary, k, unary.shape[1])
-
-
-def _sum_parts(*arrays: Any) -> None:
-    from structsmooth.structures.chain import compiled
-
-    compiled.batch_parts(*arrays[:-2])
+"""Values [B, k] and outputs [B, k, T] (Algorithm 2)."""
 
 
 def parts_backward(scores: str) -> Backward:
@@ -96,17 +93,21 @@ def parts_backward(scores: str) -> Backward:
     return backward
 
 
-@cpu_loop("chain_weighted_parts", _sum_parts, lambda *_: 0, parts_backward("chain_scores"))
-def weighted_parts(
-    weights: Tensor, y: Tensor, lengths: Tensor, states: int, transition_shape: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
-    return weights.new_zeros(y.shape[0], y.shape[2], states), weights.new_zeros(transition_shape)
+weighted_parts = compiled_operator(
+    "chain_weighted_parts(Tensor weights, Tensor y, Tensor lengths, SymInt states, SymInt[] transition_shape)"
+    " -> (Tensor, Tensor)",
+    results=lambda weights, y, lengths, states, transition_shape: (
+        weights.new_zeros(y.shape[0], y.shape[2], states),
+        weights.new_zeros(transition_shape),
+    ),
+    loop=lambda *arrays: compiled.batch_parts(*arrays[:-2]),
+    operations=lambda *_: 0,
+    gradient=parts_backward("chain_scores"),
+)
+"""Weighted sums of the parts of outputs y [B, K, T], with weights [B, K]: [B, T, S] and ``transition_shape``."""
 
 
 def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all: int) -> None:
-    from structsmooth.structures.chain import compiled
-
     if not compiled.batch_scores(unary, transition, lengths, y, scores):
         _refuse_labels(unary, lengths, y)
 
@@ -134,10 +135,16 @@ def scores_backward(weighted_parts: str) -> Backward:
     return backward
 
 
-@_oracle("chain_scores", _score, lambda *_: 0, scores_backward("chain_weighted_parts"), save_shapes)
-def scores(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
-    """Scores [B, K] of outputs [B, K, T]."""
-    return unary.new_empty(y.shape[:2])
+scores = compiled_operator(
+    f"chain_scores({_CHAINS}, Tensor y) -> Tensor",
+    results=lambda unary, transition, lengths, y: unary.new_empty(y.shape[:2]),
+    loop=_score,
+    reads=checked_inputs,
+    operations=lambda *_: 0,
+    gradient=scores_backward("chain_weighted_parts"),
+    save=save_shapes,
+)
+"""Scores [B, K] of outputs [B, K, T]."""
 
 
 def _moved(
@@ -152,46 +159,46 @@ def _moved(
 
 
 def _sum(unary: Any, transition: Any, lengths: Any, y: Any, *results: Any) -> None:
-    from structsmooth.structures.chain import compiled
-
     if not compiled.batch_marginals(unary, transition, lengths, y, *results):
         _refuse_labels(unary, lengths, y)
 
 
-@_oracle(
-    "chain_marginals",
-    _sum,
-    lambda unary, *_: 4 * _pairs(unary),
-    exp_oracle_backward(_moved),
-    save_inputs_and_statistics,
-    finish=without_statistics,
-)
-def log_partition_and_marginals(
+def _no_marginals(
     unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor, per_edge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t.
-
-    Of outputs y [B, 1, T], in place of [B, 0, T], scores and parts are subtracted: the log-partition becomes minus
-    their log-probability, +inf if that is no number, and the marginals its derivatives.
-    """
     batch, steps, states = unary.shape
     edge = unary.new_zeros(batch, steps - 1 if per_edge else 1, states, states)
     return unary.new_zeros(batch), unary.new_zeros(unary.shape), edge
 
 
-@cpu_loop(
-    "chain_tangents",
-    "chain.compiled:batch_tangents",
-    lambda unary, *_: 10 * _pairs(unary),
-    tangents_backward("chain_tangents", reference.log_partition, 2),
-    inputs=lambda *tensors: (*tensors[:4], *checked_inputs(*tensors[:2], tensors[4])[2:]),
+log_partition_and_marginals = compiled_operator(
+    f"chain_marginals({_CHAINS}, Tensor y, bool per_edge) -> (Tensor, Tensor, Tensor)",
+    results=_no_marginals,
+    loop=_sum,
+    reads=checked_inputs,
+    operations=lambda unary, *_: 4 * _pairs(unary),
+    finish=without_statistics,
+    gradient=exp_oracle_backward(_moved),
+    save=save_inputs_and_statistics,
 )
-def tangents(unary: Tensor, transition: Tensor, node: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Derivatives of node marginals and edge marginals in directions ``node`` [B, T, S] and ``edge`` [B, E, S, S].
+"""Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t.
 
-    Transitions are [B, E, S, S], too; results are shaped as the directions.
-    """
-    return unary.new_zeros(unary.shape), unary.new_zeros(edge.shape)
+Of outputs y [B, 1, T], in place of [B, 0, T], scores and parts are subtracted: the log-partition becomes minus their
+log-probability, +inf if that is no number, and the marginals its derivatives.
+"""
+
+tangents = compiled_operator(
+    "chain_tangents(Tensor unary, Tensor transition, Tensor node, Tensor edge, Tensor lengths) -> (Tensor, Tensor)",
+    results=lambda unary, transition, node, edge, lengths: (unary.new_zeros(unary.shape), unary.new_zeros(edge.shape)),
+    loop=compiled.batch_tangents,
+    reads=lambda *tensors: (*tensors[:4], *checked_inputs(*tensors[:2], tensors[4])[2:]),
+    operations=lambda unary, *_: 10 * _pairs(unary),
+    gradient=tangents_backward("chain_tangents", reference.log_partition, 2),
+)
+"""Derivatives of node marginals and edge marginals in directions ``node`` [B, T, S] and ``edge`` [B, E, S, S].
+
+Transitions are [B, E, S, S], too; results are shaped as the directions.
+"""
 
 
 def has_edges(transition: Tensor) -> bool:
@@ -203,22 +210,46 @@ def has_edges(transition: Tensor) -> bool:
     return isinstance(pairs, torch.SymInt) or pairs != 1
 
 
+traits, smoothed_top_k = Traits(checks_labels=True, differentiates_top_k=True), None
+
+
 def exp_oracle(unary: Tensor, transition: Tensor, lengths: Tensor, per_edge: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Log-partition [B], node marginals [B, T, S] and edge marginals [B, T-1, S, S], or [B, 1, S, S] summed over t."""
     none = lengths.new_empty(unary.shape[0], 0, unary.shape[1])
-    found: tuple[Tensor, Tensor, Tensor] = log_partition_and_marginals(unary, transition, lengths, none, per_edge)
-    return found
+    return log_partition_and_marginals(unary, transition, lengths, none, per_edge)
+
+
+def sums(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-partition [B], and marginals of nodes and edges; of transitions that are shared, the sums over positions."""
+    return exp_oracle(unary, transition, lengths, has_edges(transition))
+
+
+_value = compiled_operator(
+    f"chain_log_partition({_CHAINS}) -> Tensor",
+    results=lambda unary, *_: unary.new_empty(unary.shape[0]),
+    loop=compiled.batch_log_partition,
+    reads=checked_inputs,
+    operations=lambda unary, *_: 2 * _pairs(unary),
+    gradient=log_partition_backward(lambda *arguments: sums(*arguments)[1:]),
+)
+"""Log-partition [B] alone."""
 
 
 def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
-    """Log-partition [B]."""
-    return exp_oracle(unary, transition, lengths, has_edges(transition))[0]
+    """Log-partition [B]; if a gradient is asked, by the pass that finds it, too, since two take longer."""
+    return (
+        sums(unary, transition, lengths)[0] if asks_gradients(unary, transition) else _value(unary, transition, lengths)
+    )
+
+
+def node_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Node marginals [B, T, S]."""
+    return sums(unary, transition, lengths)[1]
 
 
 def surprisals(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     """Minus the log-probabilities [B] of outputs [B, T]; +inf if one is no number."""
-    found: Tensor = log_partition_and_marginals(unary, transition, lengths, y.unsqueeze(1), has_edges(transition))[0]
-    return found
+    return log_partition_and_marginals(unary, transition, lengths, y.unsqueeze(1), has_edges(transition))[0]
 
 
 def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,33 +257,31 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     return exp_oracle(unary, transition, lengths, True)[1:]
 
 
-@_oracle(
-    "chain_max_marginals",
-    "chain.compiled:batch_max_marginals",
-    lambda unary, *_: 2 * _pairs(unary),
-    gradient_of_plain(reference.max_marginals, 2),
+max_marginals = compiled_operator(
+    f"chain_max_marginals({_CHAINS}) -> Tensor",
+    results=zeros_like_scores,
+    loop=compiled.batch_max_marginals,
+    reads=checked_inputs,
+    operations=lambda unary, *_: 2 * _pairs(unary),
+    gradient=gradient_of_plain(reference.max_marginals, 2),
 )
-def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
-    """Max-marginals [B, T, S]."""
-    return unary.new_zeros(unary.shape)
+"""Max-marginals [B, T, S]."""
 
-
-@_oracle(
-    "chain_filtered",
-    "chain.compiled:batch_filtered",
-    lambda unary, *_: 2 * _pairs(unary),
-    gradient_of_plain(reference.filtered, 2),
+filtered = compiled_operator(
+    f"chain_filtered({_CHAINS}) -> Tensor",
+    results=zeros_like_scores,
+    loop=compiled.batch_filtered,
+    reads=checked_inputs,
+    operations=lambda unary, *_: 2 * _pairs(unary),
+    gradient=gradient_of_plain(reference.filtered, 2),
 )
-def filtered(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
-    """Marginals [B, T, S] of each position without the scores behind it."""
-    return unary.new_zeros(unary.shape)
+"""Marginals [B, T, S] of each position without the scores behind it."""
 
-
-@_oracle(
-    "chain_sample",
-    "chain.compiled:batch_sample",
-    lambda unary, transition, lengths, uniform: 2 * unary.numel() * (unary.shape[2] + uniform.shape[1]),
+sample = compiled_operator(
+    f"chain_sample({_CHAINS}, Tensor uniform) -> Tensor",
+    results=no_samples,
+    loop=compiled.batch_sample,
+    reads=checked_inputs,
+    operations=lambda unary, transition, lengths, uniform: 2 * unary.numel() * (unary.shape[2] + uniform.shape[1]),
 )
-def sample(unary: Tensor, transition: Tensor, lengths: Tensor, uniform: Tensor) -> Tensor:
-    """Samples [B, n, T] at uniform numbers of that shape."""
-    return uniform.new_zeros(uniform.shape, dtype=torch.int64)
+"""Samples [B, n, T] at uniform numbers of that shape."""

@@ -10,8 +10,11 @@ from __future__ import annotations  # torch.compile of torch 2.5 does not trace 
 import torch
 from torch import Tensor
 
+from structsmooth.structures.oracles import Traits
 from structsmooth.structures.scans import Tensors, scan
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
+
+traits, sums, surprisals, smoothed_top_k = Traits(), None, None, None
 
 
 def check_lengths(lengths: Tensor, steps: int, name: str = "T", least: int = 1) -> None:
@@ -114,6 +117,11 @@ def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tenso
     _, (nodes, both) = scan(step, (softmax(last.squeeze(-1), 1),), (before, entering, mask), reverse=True)
     node = torch.where(mask.unsqueeze(-1), nodes, 0.0)
     return node, torch.where(mask[:, 1:, None, None], both[:, 1:], 0.0)
+
+
+def node_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Marginals [B, T, S]."""
+    return marginals(unary, transition, lengths)[0]
 
 
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:

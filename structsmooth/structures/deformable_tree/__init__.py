@@ -63,6 +63,7 @@ class DeformableTree(Structure):
     """
 
     potential_names = ("unary", "deformation")
+    field_names = ("parents", "anchors", "_above", "_hangs")
     free_potentials: ClassVar[int | None] = 1  # weights of squares must not be negative
 
     def __init__(

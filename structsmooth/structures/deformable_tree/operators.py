@@ -10,9 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.deformable_tree import reference
-from structsmooth.structures.operators import cpu_loop, gradient_of_plain, no_outputs
+from structsmooth.structures.operators import compiled_operator, gradient_of_plain, no_labels
 
+compiled = LazyLoops("structsmooth.structures.deformable_tree.compiled")
+_TREES = "Tensor unary, Tensor deformation, Tensor anchors, Tensor parents"
 # Elementary operations of a transform for each position.
 _TRANSFORM = 5
 
@@ -22,24 +25,21 @@ def _flat(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor, 
     return unary.flatten(2), deformation, anchors, parents, tuple(unary.shape[2:])
 
 
-@cpu_loop(
-    "deformable_tree_top_k",
-    "deformable_tree.compiled:batch_top_k",
-    lambda *arguments: _TRANSFORM * arguments[0].numel() * (2 * arguments[-1] - 1),
-    inputs=_flat,
+top_k = compiled_operator(
+    f"deformable_tree_top_k({_TREES}, SymInt k) -> (Tensor, Tensor)",
+    results=no_labels,
+    loop=compiled.batch_top_k,
+    reads=_flat,
+    operations=lambda *arguments: _TRANSFORM * arguments[0].numel() * (2 * arguments[-1] - 1),
 )
-def top_k(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N], in the order of their values up to rounding, without gradient."""
-    return no_outputs(unary, k, unary.shape[1])
+"""Values [B, k] and outputs [B, k, N], in the order of their values up to rounding, without gradient."""
 
-
-@cpu_loop(
-    "deformable_tree_max_marginals",
-    "deformable_tree.compiled:batch_max_marginals",
-    lambda unary, *_: 2 * _TRANSFORM * unary.numel(),
-    gradient_of_plain(lambda *arguments: reference.max_marginals(*arguments).flatten(2), 2),
-    inputs=_flat,
+max_marginals = compiled_operator(
+    f"deformable_tree_max_marginals({_TREES}) -> Tensor",
+    results=lambda unary, *_: unary.new_empty(unary.flatten(2).shape),
+    loop=compiled.batch_max_marginals,
+    reads=_flat,
+    operations=lambda unary, *_: 2 * _TRANSFORM * unary.numel(),
+    gradient=gradient_of_plain(lambda *arguments: reference.max_marginals(*arguments).flatten(2), 2),
 )
-def max_marginals(unary: Tensor, deformation: Tensor, anchors: Tensor, parents: Tensor) -> Tensor:
-    """Max-marginals [B, N, H W]."""
-    return unary.new_empty(unary.flatten(2).shape)
+"""Max-marginals [B, N, H W]."""

@@ -54,6 +54,7 @@ class Searched(SearchSpace[Outputs]):
     """
 
     potential_names = ("unary", "pairwise")
+    field_names = ("nodes", "edges", "_count")
 
     def __init__(
         self, unary: Tensor, pairwise: Tensor, *, nodes: Scope, edges: Edges, variables: int, max_sets: int

@@ -174,6 +174,7 @@ class Eliminated(DynamicProgram):
     """
 
     potential_names = ("unary", "pairwise", "finals")
+    field_names = ("plan", "tables")
 
     def __init__(self, unary: Tensor, pairwise: Tensor, finals: Tensor, plan: Elimination, tables: Tables) -> None:
         self.unary, self.pairwise, self.finals = unary, pairwise, finals

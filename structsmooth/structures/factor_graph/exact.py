@@ -54,6 +54,8 @@ def hessian_product(
 class Forests(Tree):
     """Forests, of any shapes, which are trees in another notation. Tables are those of other examples."""
 
+    field_names = ("layout", "forest", "edge_scores", "finals")
+
     def __init__(self, unary: Tensor, pairwise: Tensor, finals: Tensor, layout: Layout, forest: Forest) -> None:
         self.layout, self.forest, self.edge_scores, self.finals = layout, forest, pairwise, finals
         tables = unary.new_zeros(*unary.shape, unary.shape[-1])  # of each node and its parent

@@ -1,7 +1,7 @@
 """Factor graphs: labels of nodes with scores for labels and for pairs at the edges of any graph."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -85,6 +85,10 @@ class FactorGraph(Structure):
 
     labels_are_classes = True
     potential_names: tuple[str, ...] = ("unary", "pairwise")
+    field_names: ClassVar[tuple[str, ...]] = (
+        *("potential_names", "edges", "node_mask", "edge_mask", "max_table", "max_sets", "factors"),
+        *("scopes", "transitions", "_owners", "_pairs", "_middles", "_halves", "_roles"),
+    )
     factors: Tensor | None = None
     scopes: Tensor
     transitions: Tensor
@@ -220,7 +224,7 @@ class FactorGraph(Structure):
             NotImplementedError: elimination would take tables of more than ``max_table`` entries.
         """
         _, nodes, states = self.unary.shape
-        return cast(Tensor, operators.max_marginals(*self._tabled, self.max_table)[:, :nodes, :states])
+        return operators.max_marginals(*self._tabled, self.max_table)[:, :nodes, :states]
 
     def relaxed(
         self, method: RelaxationMethod = "auto", *, tolerance: float = 1e-6, max_sweeps: int = 500
@@ -251,7 +255,7 @@ class FactorGraph(Structure):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples [B, n, N] at uniform numbers of that shape, as in ``Distribution``; with factors, at more numbers."""
-        return cast(Tensor, operators.sample(*self._tabled, uniform, self.max_table)[..., : self.unary.shape[1]])
+        return operators.sample(*self._tabled, uniform, self.max_table)[..., : self.unary.shape[1]]
 
     def checked_labels(self, y: Tensor) -> Tensor:
         """Labels as int64, with 0 at padding."""

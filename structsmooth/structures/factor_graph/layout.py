@@ -6,8 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures import checks
-from structsmooth.structures.operators import cpu_loop
+from structsmooth.structures.operators import compiled_operator
+
+compiled = LazyLoops("structsmooth.structures.factor_graph.compiled")
 
 # Nodes of an example, and the ends of its edges.
 Graph = tuple[tuple[int, ...], tuple[tuple[int, int] | None, ...]]
@@ -134,14 +137,7 @@ def _checked_ends(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor,
     return ends, edge_mask
 
 
-@cpu_loop(
-    "factor_graph_forest",
-    "factor_graph.compiled:batch_forests",
-    lambda edges, *_: 10 * edges.numel(),
-    inputs=_checked_ends,
-)
-def _forest(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The fields of :class:`Forest`."""
+def _no_forest(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, ...]:
     of_nodes, of_edges = (edges.shape[0], nodes), edge_mask.shape
     return (
         edge_mask.new_zeros(edges.shape[0]),
@@ -151,6 +147,17 @@ def _forest(edges: Tensor, edge_mask: Tensor, nodes: int) -> tuple[Tensor, Tenso
         edge_mask.new_zeros(of_edges),
         edges.new_full(of_edges, -1),
     )
+
+
+_forest = compiled_operator(
+    "factor_graph_forest(Tensor edges, Tensor edge_mask, SymInt nodes)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    results=_no_forest,
+    loop=compiled.batch_forests,
+    reads=_checked_ends,
+    operations=lambda edges, *_: 10 * edges.numel(),
+)
+"""The fields of :class:`Forest`."""
 
 
 def forest(layout: Layout) -> Forest:

@@ -45,6 +45,7 @@ class LocalPolytope(FactorGraph):
     """
 
     is_fractional: ClassVar[bool] = True
+    field_names = ("method", "tolerance", "max_sweeps")
 
     def __init__(
         self, graph: FactorGraph, *, method: RelaxationMethod = "auto", tolerance: float = 1e-6, max_sweeps: int = 500
@@ -78,7 +79,7 @@ class LocalPolytope(FactorGraph):
     def logsumexp(self) -> Tensor:
         """The least smoothed dual, [B]; differentiable once."""
         value, _, _ = relaxed_operators.logsumexp(*self._expanded, int(self.max_sweeps))
-        return cast(Tensor, value)
+        return value
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Distributions of the parts at the least smoothed dual; not differentiable."""

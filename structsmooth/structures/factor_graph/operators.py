@@ -29,6 +29,12 @@ from structsmooth.structures.operators import (
     save_inputs_and_statistics,
 )
 
+# The tensors of :class:`~structsmooth.structures.factor_graph.layout.Tabled`.
+_GRAPH = (
+    "Tensor unary, Tensor pairwise, Tensor finals, Tensor edges, Tensor node_mask, Tensor edge_mask, Tensor scopes, "
+    "Tensor transitions"
+)
+
 
 def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1, variables: int = 0) -> Exact:
     """The examples of a batch on the CPU, in float64, grouped by how they are solved."""
@@ -48,24 +54,14 @@ def _like_top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return operators.like_top_k(unary, k)
 
 
-@operator("factor_graph_top_k", _like_top_k)
-def top_k(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    k: int,
-    max_table: int,
-    max_sets: int,
-    variables: int,
-) -> tuple[Tensor, Tensor]:
+@operator(
+    f"factor_graph_top_k({_GRAPH}, SymInt k, SymInt max_table, SymInt max_sets, SymInt variables) -> (Tensor, Tensor)",
+    _like_top_k,
+)
+def top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, N], without gradient; the first ``variables`` nodes decide over the others."""
-    graph = (unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions)
-    exact, nodes = _exact(graph, max_table, max_sets, variables), unary.shape[1]
+    *graph, k, max_table, max_sets, variables = others
+    exact, nodes = _exact((unary, *graph), max_table, max_sets, variables), unary.shape[1]
 
     def run(structure: Any, _: Any) -> tuple[Tensor, Tensor]:
         values, y = structure.topk(k)
@@ -85,8 +81,7 @@ def _like_marginals(*arguments: Any) -> tuple[Tensor, ...]:
 def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
     *layout, max_table = others
     directions = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
-    gradients: tuple[Tensor, ...] = weighted_hessian(*potentials, *layout, *directions, max_table)
-    return gradients
+    return weighted_hessian(*potentials, *layout, *directions, max_table)
 
 
 def _like_potentials(unary: Tensor, pairwise: Tensor, finals: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -111,44 +106,33 @@ def _hessian_backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     return *gradients[:3], None, None, None, None, None, *gradients[3:]
 
 
-@operator("factor_graph_weighted_hessian", _like_potentials, _hessian_backward)
+@operator(
+    f"factor_graph_weighted_hessian({_GRAPH}, Tensor grad_node, Tensor grad_edge, Tensor grad_final, SymInt max_table)"
+    " -> (Tensor, Tensor, Tensor)",
+    _like_potentials,
+    _hessian_backward,
+)
 @on_own_thread
-def weighted_hessian(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    grad_node: Tensor,
-    grad_edge: Tensor,
-    grad_final: Tensor,
-    max_table: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+def weighted_hessian(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ⟨grads, marginals⟩: a product with second derivatives of the log-partition function."""
-    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    *graph, grad_node, grad_edge, grad_final, max_table = others
+    exact = _exact((unary, *graph), max_table)
     weights = tuple(grad.to("cpu", torch.float64) for grad in (grad_node, grad_edge, grad_final))
     found = exact.solved(lambda structure, rows: structure.second_derivatives(*(w[rows] for w in weights)))
     node, edge, final = (gradient.to(unary) for gradient in found)
     return node, edge, final
 
 
-@operator("factor_graph_marginals", _like_marginals, exp_oracle_backward(_curvature), save_inputs_and_statistics)
-def _marginals(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    max_table: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@operator(
+    f"factor_graph_marginals({_GRAPH}, SymInt max_table) -> (Tensor, Tensor, Tensor, Tensor)",
+    _like_marginals,
+    exp_oracle_backward(_curvature),
+    save_inputs_and_statistics,
+)
+def _marginals(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The operator behind :func:`marginals`, for graphs with an edge and a table."""
-    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    *graph, max_table = others
+    exact = _exact((unary, *graph), max_table)
     found = exact.solved(lambda structure, _: (structure.logsumexp(), *structure.statistics()))
     log_z, node, edge, final = (result.to(unary) for result in found)
     return log_z, node, edge, final
@@ -174,20 +158,11 @@ def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
     return unary.new_empty(unary.shape[0])
 
 
-@operator("factor_graph_entropy", _like_entropy)
-def entropy(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    max_table: int,
-) -> Tensor:
+@operator(f"factor_graph_entropy({_GRAPH}, SymInt max_table) -> Tensor", _like_entropy)
+def entropy(unary: Tensor, *others: Any) -> Tensor:
     """Entropy [B], without gradient."""
-    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    *graph, max_table = others
+    exact = _exact((unary, *graph), max_table)
     (values,) = exact.solved(lambda structure, _: (structure.entropy(),))
     return values.to(unary)
 
@@ -197,46 +172,30 @@ def _max_marginals(exact: Exact, *potentials: Tensor) -> Tensor:
     return values
 
 
-@operator("factor_graph_max_marginals_gradient", _like_potentials)
+@operator(
+    f"factor_graph_max_marginals_gradient({_GRAPH}, Tensor grad, SymInt max_table) -> (Tensor, Tensor, Tensor)",
+    _like_potentials,
+)
 @on_own_thread
 def max_marginals_gradient(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    grad: Tensor,
-    max_table: int,
+    unary: Tensor, pairwise: Tensor, finals: Tensor, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ⟨grad, max-marginals⟩."""
-    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
-    run = partial(_max_marginals, exact)
+    *layout, grad, max_table = others
+    run = partial(_max_marginals, _exact((unary, pairwise, finals, *layout), max_table))
     node, edge, final = derivatives.max_marginals_gradient(run, (unary, pairwise, finals), grad.cpu())
     return node, edge, final
 
 
 def _max_marginals_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-    gradients: tuple[Tensor, ...] = max_marginals_gradient(*ctx.saved_tensors, grad, *ctx.constants)
-    return gradients
+    return max_marginals_gradient(*ctx.saved_tensors, grad, *ctx.constants)
 
 
-@operator("factor_graph_max_marginals", like_scores, _max_marginals_backward)
-def max_marginals(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    max_table: int,
-) -> Tensor:
+@operator(f"factor_graph_max_marginals({_GRAPH}, SymInt max_table) -> Tensor", like_scores, _max_marginals_backward)
+def max_marginals(unary: Tensor, pairwise: Tensor, finals: Tensor, *others: Any) -> Tensor:
     """Max-marginals [B, N, S]."""
-    exact = _exact((unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), max_table)
+    *layout, max_table = others
+    exact = _exact((unary, pairwise, finals, *layout), max_table)
     return _max_marginals(exact, unary, pairwise, finals).to(unary)
 
 
@@ -245,20 +204,10 @@ def _like_sample(unary: Tensor, *others: Any) -> Tensor:
     return unary.new_empty(uniform.shape, dtype=torch.int64)
 
 
-@operator("factor_graph_sample", _like_sample)
-def sample(
-    unary: Tensor,
-    pairwise: Tensor,
-    finals: Tensor,
-    edges: Tensor,
-    node_mask: Tensor,
-    edge_mask: Tensor,
-    scopes: Tensor,
-    transitions: Tensor,
-    uniform: Tensor,
-    max_table: int,
-) -> Tensor:
+@operator(f"factor_graph_sample({_GRAPH}, Tensor uniform, SymInt max_table) -> Tensor", _like_sample)
+def sample(unary: Tensor, *others: Any) -> Tensor:
     """Samples [B, n, N] at uniform numbers of that shape."""
-    graph, numbers = (unary, pairwise, finals, edges, node_mask, edge_mask, scopes, transitions), uniform.cpu()
-    (y,) = _exact(graph, max_table).solved(lambda structure, rows: (structure.inverse_cdf(numbers[rows]),))
+    *graph, uniform, max_table = others
+    numbers = uniform.cpu()
+    (y,) = _exact((unary, *graph), max_table).solved(lambda structure, rows: (structure.inverse_cdf(numbers[rows]),))
     return y.to(unary.device)

@@ -7,12 +7,15 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.factor_graph import alpha_expansion, roof_duality
 from structsmooth.structures.factor_graph.descent import solve
 from structsmooth.structures.factor_graph.exact import Forests
 from structsmooth.structures.factor_graph.layout import Layout, forest, where_rows
 from structsmooth.structures.factor_graph.relaxation_dual import Marginals, RelaxationDual, Search, with_penalties
-from structsmooth.structures.operators import cpu_loop
+from structsmooth.structures.operators import compiled_operator
+
+compiled = LazyLoops("structsmooth.structures.factor_graph.compiled")
 
 RelaxationMethod = Literal["auto", "tree", "cut", "expansion", "messages", "lp"]
 
@@ -238,13 +241,13 @@ def _by_tree(problem: RelaxationDual) -> Solution:
     )
 
 
-@cpu_loop(
-    "factor_graph_branches", "factor_graph.compiled:batch_branches", lambda unary, pairwise, *_: 2 * pairwise.numel()
+_branches = compiled_operator(
+    "factor_graph_branches(Tensor unary, Tensor pairwise, Tensor edges, Tensor flipped, Tensor order) -> Tensor",
+    results=lambda unary, pairwise, *_: pairwise.new_zeros(*pairwise.shape[:2], 2, pairwise.shape[2]),
+    loop=compiled.batch_branches,
+    operations=lambda unary, pairwise, *_: 2 * pairwise.numel(),
 )
-def _branches(unary: Tensor, pairwise: Tensor, edges: Tensor, flipped: Tensor, order: Tensor) -> Tensor:
-    """Optimal messages [B, E, 2, S] of forests: from the leaves, each branch gives all that it has to its parent."""
-    batch, count, states, _ = pairwise.shape
-    return pairwise.new_zeros(batch, count, 2, states)
+"""Optimal messages [B, E, 2, S] of forests: from the leaves, each branch gives all that it has to its parent."""
 
 
 def _expected(scores: Tensor, marginals: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Binary graphs: labels 0 and 1 of nodes that tend to agree along edges, with inference by graph cuts."""
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -56,6 +56,7 @@ class BinaryGraph(Structure):
 
     labels_are_classes = True
     potential_names = ("unary", "pairwise")
+    field_names = ("edges",)
     free_potentials: ClassVar[int | None] = 1  # scores of pairs must remain supermodular
 
     def __init__(self, unary: Tensor, edges: Tensor, pairwise: Tensor, *, validate_args: bool | None = None) -> None:
@@ -113,7 +114,7 @@ class BinaryGraph(Structure):
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, 2] of a labeling with y_v = j (Definition 13)."""
-        return cast(Tensor, operators.max_marginals(*self._accumulated(), self.edges))
+        return operators.max_marginals(*self._accumulated(), self.edges)
 
     def _accumulated(self) -> tuple[Tensor, Tensor]:
         """Unary and pairwise scores in the dtype of the values."""

@@ -11,9 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.max_marginals import max_marginals_loop
-from structsmooth.structures.operators import cpu_loop, no_outputs
+from structsmooth.structures.max_marginals import max_marginals_operator
+from structsmooth.structures.operators import compiled_operator, like_scores, no_labels
+
+compiled = LazyLoops("structsmooth.structures.graph_cut.compiled")
 
 
 def check_edges(edges: Tensor, nodes: int) -> None:
@@ -43,21 +46,23 @@ def pairs(labels: Tensor, edges: Tensor) -> Tensor:
     return 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
 
 
-@cpu_loop(
-    "graph_cut_top_k",
-    "graph_cut.compiled:batch_top_k",
-    lambda *arguments: (_one_flow if arguments[-1] == 1 else _flows)(*arguments),
-    inputs=_checked,
+top_k = compiled_operator(
+    "graph_cut_top_k(Tensor unary, Tensor pairwise, Tensor edges, SymInt k) -> (Tensor, Tensor)",
+    results=no_labels,
+    loop=compiled.batch_top_k,
+    reads=_checked,
+    operations=lambda *arguments: (_one_flow if arguments[-1] == 1 else _flows)(*arguments),
     finish=sorted_downwards,
 )
-def top_k(unary: Tensor, pairwise: Tensor, edges: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11), without gradient."""
-    return no_outputs(unary, k, unary.shape[1])
+"""Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11), without gradient."""
 
-
-@max_marginals_loop(
-    "graph_cut_max_marginals", "graph_cut.compiled:batch_max_marginals", _flows, potentials=2, inputs=_checked
+max_marginals = max_marginals_operator(
+    "graph_cut_max_marginals(Tensor unary, Tensor pairwise, Tensor edges) -> Tensor",
+    results=like_scores,
+    loop=compiled.batch_max_marginals,
+    gradient_loop=compiled.batch_max_marginals_gradient,
+    reads=_checked,
+    operations=_flows,
+    potentials=2,
 )
-def max_marginals(unary: Tensor, pairwise: Tensor, edges: Tensor) -> Tensor:
-    """Max-marginals [B, N, 2] (Algorithm 11)."""
-    return unary.new_empty(unary.shape)
+"""Max-marginals [B, N, 2] (Algorithm 11)."""

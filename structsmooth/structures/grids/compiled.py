@@ -1,11 +1,8 @@
 """Recursions over the rows of a grid for one example, and loops over a batch of them.
 
-A grid is a tuple of ``scores`` [T, W] of the cells that it stores; ``entries`` [T, W, M] or [1, 1, M], scores of
-entering a cell by a move, for each cell or for all cells alike; ``offset``, a score of all paths; ``allowed`` [U, M] or
-[0, M], whether a move may enter a column; ``band`` [T] or [0], the column that each row's stored cells begin at, or 0;
-``size`` [2], the numbers of rows and columns; and ``steps`` [M, 2] along rows and columns. A path leads from cell
-(0, 0) to the last one, and a cell is entered by move m, or is the first, which counts as M. Scores and entries are
-pairs of arrays in single and in double precision, of which one is empty. All sums are float64.
+A path through a :class:`Grid` leads from cell (0, 0) to the last one, and a cell is entered by move m, or is the first,
+which counts as M. Scores and entries are pairs of arrays in single and in double precision, of which one is empty. All
+sums are float64.
 
 Recursions hold the values of N rows, more than the longest step, in a ring [N + 1, P + W + P]: row t is ring[t % N].
 Row N and the margins P hold what is impossible, so that a loop over the cells of a row need not ask where a move comes
@@ -16,9 +13,51 @@ of float64, and no cell needs an exponential or a logarithm of its sum: of the l
 are a power of two away, which is a shift of bits. Exponentials of scores are such numbers too.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
+
+
+class Grid(NamedTuple):
+    """A grid, or those of a batch, with one more dimension in front of all but the steps.
+
+    Attributes:
+        scores: [T, W], of the cells that it stores.
+        entries: [T, W, M] or [1, 1, M], scores of entering a cell by a move, for each cell or for all cells alike.
+        offset: a score of all paths.
+        allowed: [U, M] or [0, M], whether a move may enter a column.
+        band: [T] or [0], the column that each row's stored cells begin at, or 0.
+        sizes: [2], the numbers of rows and columns.
+        steps: [M, 2], of the moves along rows and columns.
+    """
+
+    scores: Any
+    entries: Any
+    offset: Any
+    allowed: Any
+    band: Any
+    sizes: Any
+    steps: Any
+
+
+class Room(NamedTuple):
+    """Working arrays for the moves into a row; as many moves as three divides, of which the last may be none.
+
+    Attributes:
+        slot: the ring's row [M] that each move comes from.
+        place: the place [M] in it that leads to the first cell of the row.
+        factors: scores of the moves, mantissas and exponents [rows, M, U]: for one row if all have the same, or as many
+            as a ring. They have room for columns beyond the grid.
+        margin: that of the ring.
+    """
+
+    slot: Any
+    place: Any
+    factors: Any
+    margin: Any
+
 
 # The exponent of what is impossible, which sums of forbidden scores are below, and those of others above.
 _NEVER, _RARELY = -1e300, -1e298
@@ -181,32 +220,32 @@ def _start(band, t):
 @inlined
 def _span(grid, t):
     """The stored cells of row t that the grid has: from, to."""
-    start = _start(grid[4], t)
+    start = _start(grid.band, t)
     begin = max(0, -start)
-    return begin, max(begin, min(_width(grid[0]), grid[5][1] - start))
+    return begin, max(begin, min(_width(grid.scores), grid.sizes[1] - start))
 
 
 @inlined
 def _shift(grid, t, m):
     """How much further the places of cells in row t are than those of the cells that move m comes from."""
-    return _start(grid[4], t) - grid[6][m, 1] - _start(grid[4], t - grid[6][m, 0])
+    return _start(grid.band, t) - grid.steps[m, 1] - _start(grid.band, t - grid.steps[m, 0])
 
 
 @compiled
 def _first_place(grid, t):
     """The place of the first cell, if it is in row t and stored; else -1."""
-    place = -_start(grid[4], t)
-    return place if t == 0 and place < _width(grid[0]) else -1
+    place = -_start(grid.band, t)
+    return place if t == 0 and place < _width(grid.scores) else -1
 
 
 @compiled
 def _last_place(grid):
     """The place of the last cell in its row; -1 if it is not stored, or if there are no cells."""
-    size = grid[5]
+    size = grid.sizes
     if size[0] == 0 or size[1] == 0:
         return -1
-    place = size[1] - 1 - _start(grid[4], size[0] - 1)
-    return place if 0 <= place < _width(grid[0]) else -1
+    place = size[1] - 1 - _start(grid.band, size[0] - 1)
+    return place if 0 <= place < _width(grid.scores) else -1
 
 
 @compiled
@@ -229,13 +268,8 @@ def _store(source, rows, t):
 
 @compiled
 def _room(grids):
-    """Working arrays for rows: of moves, the ring's row and the place that each comes from, and their factors.
-
-    Factors are scores, mantissas and exponents [rows, M, U], for one row if all have the same; or as many as a ring.
-    They have room for columns beyond the grid, and for moves that are none, so that the number of moves is divisible by
-    three.
-    """
-    entries, sizes, steps = grids[1], grids[5], grids[6]
+    """Working arrays for rows."""
+    entries, sizes, steps = grids.entries, grids.sizes, grids.steps
     count, depth = -(-steps.shape[0] // 3) * 3, 1 + steps[:, 0].max()
     columns = steps[:, 1].max()
     for b in range(sizes.shape[0]):
@@ -247,10 +281,10 @@ def _room(grids):
         np.zeros((rows, count, columns)),
         np.full((rows, count, columns), _NEVER),
     )
-    margin = min(_width(grids[0]), steps[:, 1].max())
-    if grids[4].shape[1] > 0:
-        margin = _width(grids[0])
-    return slot, place, factors, margin
+    margin = min(_width(grids.scores), steps[:, 1].max())
+    if grids.band.shape[1] > 0:
+        margin = _width(grids.scores)
+    return Room(slot, place, factors, margin)
 
 
 @compiled
@@ -265,15 +299,15 @@ def _load_factors(grid, t, factors):
 
     Returns whether they are below infinity.
     """
-    narrow, wide = grid[1]
-    allowed, is_same = grid[3], narrow.shape[0] == narrow.shape[1] == 1
+    narrow, wide = grid.entries
+    allowed, is_same = grid.allowed, narrow.shape[0] == narrow.shape[1] == 1
     if is_same and t > 0:
         return True
-    row, start, (begin, end) = t % factors[0].shape[0], _start(grid[4], t), _span(grid, t)
+    row, start, (begin, end) = t % factors[0].shape[0], _start(grid.band, t), _span(grid, t)
     if is_same:
-        begin, end, start = 0, grid[5][1], 0
+        begin, end, start = 0, grid.sizes[1], 0
     fine = True
-    for m in range(grid[6].shape[0]):
+    for m in range(grid.steps.shape[0]):
         for j in range(begin, end):
             place = 0 if is_same else j
             entry = narrow[t, place, m] if narrow.shape[2] > 0 else wide[t, place, m]
@@ -290,7 +324,7 @@ def _find_sources(grid, t, rows, margin, slot, place):
 
     Moves along the row come from row ``rows`` of the ring, which holds nothing; their places are those in row t.
     """
-    steps, (begin, _) = grid[6], _span(grid, t)
+    steps, (begin, _) = grid.steps, _span(grid, t)
     slot[:], place[:] = rows, margin
     for m in range(steps.shape[0]):
         before = t - steps[m, 0]
@@ -301,17 +335,20 @@ def _find_sources(grid, t, rows, margin, slot, place):
 
 @compiled
 def _best_row(grid, t, room, ring, score, by, entered):
-    """Fills row t of the ring, and the moves ``entered`` [W] by which the best paths reach its cells."""
-    (slot, place, factors, margin), steps, rows = room, grid[6], ring.shape[0] - 1
-    start, (begin, end) = _start(grid[4], t), _span(grid, t)
-    _load(grid[0], t, score)
+    """Fills row t of the ring, and the moves ``entered`` [W] by which the best paths reach its cells.
+
+    v(t, u) = score(t, u) + max over moves m = (a, b) of entry(t, u, m) + v(t - a, u - b), with the offset at the first.
+    """
+    (slot, place, factors, margin), steps, rows = room, grid.steps, ring.shape[0] - 1
+    start, (begin, end) = _start(grid.band, t), _span(grid, t)
+    _load(grid.scores, t, score)
     _load_factors(grid, t, factors)
     _find_sources(grid, t, rows, margin, slot, place)
     row, entry = ring[t % rows, margin : margin + score.shape[0]], factors[0][t % factors[0].shape[0]]
     row[:] = -np.inf
     by[:] = steps.shape[0]
     if _first_place(grid, t) >= 0:
-        row[_first_place(grid, t)] = score[_first_place(grid, t)] + grid[2]
+        row[_first_place(grid, t)] = score[_first_place(grid, t)] + grid.offset
     for first in range(0, slot.shape[0], 3):
         own = slice(begin, end)
         _choose(row[own], by[own], score[own], ring, slot, place, entry, start + begin, first)
@@ -330,12 +367,13 @@ def _best_row(grid, t, room, ring, score, by, entered):
 def _sum_row(grid, t, room, ring, score, own, sums):
     """Fills row t of the ring with the sums over the paths to its cells; whether all scores are below infinity.
 
+    z(t, u) = exp score(t, u) · Σ over moves m = (a, b) of exp entry(t, u, m) · z(t - a, u - b), with 1 for the first.
     Row t of ``sums``, modulo their number, has these sums without the scores of the cells, ``own`` [W].
     """
-    (slot, place, factors, margin), steps, rows = room, grid[6], ring[0].shape[0] - 1
-    start, (begin, end) = _start(grid[4], t), _span(grid, t)
+    (slot, place, factors, margin), steps, rows = room, grid.steps, ring[0].shape[0] - 1
+    start, (begin, end) = _start(grid.band, t), _span(grid, t)
     count = end - begin
-    _load(grid[0], t, score)
+    _load(grid.scores, t, score)
     fine = _load_factors(grid, t, factors)
     fine &= _exponentials(score[begin:end], own[0][begin:end], own[1][begin:end])
     _find_sources(grid, t, rows, margin, slot, place)
@@ -365,8 +403,8 @@ def _sum_row(grid, t, room, ring, score, own, sums):
 @compiled
 def _follow(grid, entered, place, cells, moves):
     """Writes the cells and moves of the best path, from the last cell to the first."""
-    band, steps, width = grid[4], grid[6], _width(grid[0])
-    t, j, count = grid[5][0] - 1, place, 0
+    band, steps, width = grid.band, grid.steps, _width(grid.scores)
+    t, j, count = grid.sizes[0] - 1, place, 0
     while True:
         m = entered[t, j]
         cells[count], moves[count] = t * width + j, m
@@ -381,9 +419,8 @@ def _follow(grid, entered, place, cells, moves):
 @inlined
 def _grid(grids, b):
     """The grid of an example."""
-    scores, entries, offset, allowed, band, sizes, steps = grids
-    of_example = (scores[0][b], scores[1][b]), (entries[0][b], entries[1][b])
-    return *of_example, offset[b], allowed[b], band[b], sizes[b], steps
+    scores, entries = (grids.scores[0][b], grids.scores[1][b]), (grids.entries[0][b], grids.entries[1][b])
+    return Grid(scores, entries, grids.offset[b], grids.allowed[b], grids.band[b], grids.sizes[b], grids.steps)
 
 
 @entry_point
@@ -392,9 +429,9 @@ def batch_best(scores, entries, offset, allowed, band, sizes, steps, values, cel
 
     Places behind a path stay as they are.
     """
-    grids = scores, entries, offset, allowed, band, sizes, steps
+    grids = Grid(scores, entries, offset, allowed, band, sizes, steps)
     width, room = _width(scores), _room(grids)
-    ring = _ring(1 + steps[:, 0].max(), width, room[3], -np.inf)
+    ring = _ring(1 + steps[:, 0].max(), width, room.margin, -np.inf)
     score, by = np.empty(width), np.empty(width)
     entered = np.empty((scores[0].shape[1], width), np.uint8)
     for b in range(begin, end):
@@ -404,7 +441,7 @@ def batch_best(scores, entries, offset, allowed, band, sizes, steps, values, cel
         if place >= 0:
             for t in range(sizes[b, 0]):
                 _best_row(grid, t, room, ring, score, by, entered[t])
-            values[b] = ring[(sizes[b, 0] - 1) % (ring.shape[0] - 1), room[3] + place]
+            values[b] = ring[(sizes[b, 0] - 1) % (ring.shape[0] - 1), room.margin + place]
             if values[b] > -np.inf:
                 _follow(grid, entered, place, cells[b], moves[b])
 
@@ -412,15 +449,15 @@ def batch_best(scores, entries, offset, allowed, band, sizes, steps, values, cel
 @compiled
 def _leave_row(grid, t, ring, margin):
     """The largest score of ways to cells in the ring from which a move leads into row t, but beyond its band."""
-    allowed, steps, width, start = grid[3], grid[6], _width(grid[0]), _start(grid[4], t)
+    allowed, steps, width, start = grid.allowed, grid.steps, _width(grid.scores), _start(grid.band, t)
     largest = -np.inf
     for m in range(steps.shape[0]):
         before = t - steps[m, 0]
         if before >= 0:
             begin, end = _span(grid, before)
             for j in range(begin, end):
-                column = _start(grid[4], before) + j + steps[m, 1]
-                is_beyond = column < grid[5][1] and not 0 <= column - start < width
+                column = _start(grid.band, before) + j + steps[m, 1]
+                is_beyond = column < grid.sizes[1] and not 0 <= column - start < width
                 if is_beyond and (allowed.shape[0] == 0 or allowed[column, m]):
                     largest = max(largest, ring[before % (ring.shape[0] - 1), margin + j])
     return largest
@@ -429,13 +466,13 @@ def _leave_row(grid, t, ring, margin):
 @compiled
 def _return_row(grid, t, margin, entry, score, ring, outside):
     """Fills row t of the ring with bounds of ways that have left the band, which is where ``outside`` [T] has them."""
-    steps, width, rows, start = grid[6], _width(grid[0]), ring.shape[0] - 1, _start(grid[4], t)
+    steps, width, rows, start = grid.steps, _width(grid.scores), ring.shape[0] - 1, _start(grid.band, t)
     begin, end = _span(grid, t)
     for j in range(begin, end):
         for m in range(steps.shape[0]):
             source = t - steps[m, 0]
             if source >= 0 and start + j >= steps[m, 1]:
-                k = start + j - steps[m, 1] - _start(grid[4], source)
+                k = start + j - steps[m, 1] - _start(grid.band, source)
                 before = ring[source % rows, margin + k] if 0 <= k < width else outside[source]
                 value = score[j] + entry[m, start + j] + before
                 ring[t % rows, margin + j] = max(ring[t % rows, margin + j], value)
@@ -448,9 +485,9 @@ def batch_bound_outside(scores, entries, offset, allowed, band, sizes, steps, ce
     A way beyond the band forgets its column: it goes on to any cell of a later row, and returns by any move. So there
     is one bound for each row, ``outside``, beside rings of the ways that never left the band, and that have returned.
     """
-    grids = scores, entries, offset, allowed, band, sizes, steps
+    grids = Grid(scores, entries, offset, allowed, band, sizes, steps)
     depth, width, room = 1 + steps[:, 0].max(), _width(scores), _room(grids)
-    margin, factors = room[3], room[2][0]
+    margin, factors = room.margin, room.factors[0]
     ring, returned = _ring(depth, width, margin, -np.inf), _ring(depth, width, margin, -np.inf)
     score, by, entered, outside = np.empty(width), np.empty(width), np.empty(width, np.uint8), np.empty(cells.shape[1])
     along = steps[:, 0].min() == 0
@@ -464,7 +501,7 @@ def batch_bound_outside(scores, entries, offset, allowed, band, sizes, steps, ce
             returned[t % depth] = -np.inf
             # A path has one cell of a row, or more where moves lead along it.
             own = cells[b, t] * (sizes[b, 1] if along and cells[b, t] > 0.0 else 1)
-            way = offset[b] if t == 0 and not 0 <= -_start(grid[4], 0) < width else -np.inf
+            way = offset[b] if t == 0 and not 0 <= -_start(grid.band, 0) < width else -np.inf
             for m in range(steps.shape[0]):
                 if 0 < steps[m, 0] <= t:
                     way = max(way, outside[t - steps[m, 0]])
@@ -490,9 +527,9 @@ def _logarithm(m, k):
 @entry_point
 def batch_log_partition(scores, entries, offset, allowed, band, sizes, steps, values, kept, begin, end):
     """Log-partitions [B], and for the way back the rows before each block, ``kept`` [B, blocks, D - 1, 2, W]."""
-    grids = scores, entries, offset, allowed, band, sizes, steps
+    grids = Grid(scores, entries, offset, allowed, band, sizes, steps)
     depth, width, room = 1 + steps[:, 0].max(), _width(scores), _room(grids)
-    margin, rows = room[3], -(-scores[0].shape[1] // kept.shape[1])
+    margin, rows = room.margin, -(-scores[0].shape[1] // kept.shape[1])
     ring = _numbers(depth + 1, width + 2 * margin)
     score, own, sums = np.empty(width), (np.empty(width), np.empty(width)), _numbers(1, width)
     for b in range(begin, end):
@@ -514,9 +551,9 @@ def batch_log_partition(scores, entries, offset, allowed, band, sizes, steps, va
 @compiled
 def _sum_block(grid, kept, block, rows, room, ring, score, own, sums):
     """Computes the rows of a block again. Returns where the block ends."""
-    begin, end, slots = block * rows, min((block + 1) * rows, grid[5][0]), ring[0].shape[0] - 1
+    begin, end, slots = block * rows, min((block + 1) * rows, grid.sizes[0]), ring[0].shape[0] - 1
     for back in range(1, min(kept.shape[1], begin) + 1):
-        m, k = _part(ring, (begin - back) % slots, room[3], score.shape[0])
+        m, k = _part(ring, (begin - back) % slots, room.margin, score.shape[0])
         m[:], k[:] = kept[block, back - 1, 0], kept[block, back - 1, 1]
     for t in range(begin, end):
         _sum_row(grid, t, room, ring, score, own, sums)
@@ -529,14 +566,14 @@ def _flow_row(grid, t, room, ring, sums, flow, later):
 
     The ring ``later`` holds those of later rows, as :func:`_gather` takes them, and gets those of row t.
     """
-    (_, _, factors, margin), steps, depth = room, grid[6], later[0].shape[0] - 1
-    start, (begin, end) = _start(grid[4], t), _span(grid, t)
+    (_, _, factors, margin), steps, depth = room, grid.steps, later[0].shape[0] - 1
+    start, (begin, end) = _start(grid.band, t), _span(grid, t)
     count = end - begin
     row_m, row_k = _part(ring, t % (ring[0].shape[0] - 1), margin + begin, count)
     for move in range(steps.shape[0]):
         after, column = t + steps[move, 0], start + begin + steps[move, 1]
-        if t < after < grid[5][0]:
-            shift = max(-margin, min(margin, column - _start(grid[4], after)))
+        if t < after < grid.sizes[0]:
+            shift = max(-margin, min(margin, column - _start(grid.band, after)))
             g, top = _part(later, after % depth, margin + shift, count)
             row = after % factors[0].shape[0]
             f, e = factors[1][row, move, column : column + count], factors[2][row, move, column : column + count]
@@ -563,8 +600,8 @@ def _flow_row(grid, t, room, ring, sums, flow, later):
 @compiled
 def _share_row(grid, t, room, ring, sums, shares):
     """Fills the ``shares`` [W, M] of the moves that enter the cells of row t."""
-    (slot, place, factors, margin), steps, rows = room, grid[6], ring[0].shape[0] - 1
-    start, (begin, end) = _start(grid[4], t), _span(grid, t)
+    (slot, place, factors, margin), steps, rows = room, grid.steps, ring[0].shape[0] - 1
+    start, (begin, end) = _start(grid.band, t), _span(grid, t)
     m, k = _part(sums, t % sums[0].shape[0], begin, end - begin)
     row = t % factors[0].shape[0]
     _find_sources(grid, t, rows, margin, slot, place)
@@ -580,9 +617,9 @@ def _share_row(grid, t, room, ring, sums, shares):
 @entry_point
 def batch_marginals(scores, entries, offset, allowed, band, sizes, steps, values, kept, cells, moves, begin, end):
     """Adds probabilities of cells [B, T, W] and of moves, [B, T, W, M] or nothing, given what the sums have kept."""
-    grids = scores, entries, offset, allowed, band, sizes, steps
+    grids = Grid(scores, entries, offset, allowed, band, sizes, steps)
     depth, width, room = 1 + steps[:, 0].max(), _width(scores), _room(grids)
-    margin, rows = room[3], -(-scores[0].shape[1] // kept.shape[1])
+    margin, rows = room.margin, -(-scores[0].shape[1] // kept.shape[1])
     slots, is_by_move = rows + depth - 1, max(moves[0].shape[1], moves[1].shape[1]) > 0
     ring, later = _numbers(slots + 1, width + 2 * margin), _numbers(depth + 1, width + 2 * margin)
     score, own, sums = np.empty(width), (np.empty(width), np.empty(width)), _numbers(rows, width)
@@ -591,16 +628,16 @@ def batch_marginals(scores, entries, offset, allowed, band, sizes, steps, values
         grid = _grid(grids, b)
         place, height = _last_place(grid), sizes[b, 0]
         if place >= 0 and -np.inf < values[b] < np.inf:
-            _load_factors(grid, 0, room[2])
+            _load_factors(grid, 0, room.factors)
             for block in range((height - 1) // rows, -1, -1):
                 last = _sum_block(grid, kept[b], block, rows, room, ring, score, own, sums)
                 for t in range(last, min(last + depth - 1, height)):
-                    _load_factors(grid, t, room[2])
+                    _load_factors(grid, t, room.factors)
                 for t in range(last - 1, block * rows - 1, -1):
                     flow[:] = 0.0
                     if t == height - 1:
                         flow[place] = 1.0
-                    _load_factors(grid, t, room[2])
+                    _load_factors(grid, t, room.factors)
                     _flow_row(grid, t, room, ring, sums, flow, later)
                     _store(flow, (cells[0][b], cells[1][b]), t)
                     if is_by_move:
@@ -628,9 +665,9 @@ def batch_tangents(
 
     Those are directions of the scores of cells [B, T, W] and of ``entering`` them, [B, T, W, M] or nothing.
     """
-    grids = scores, entries, offset, allowed, band, sizes, steps
+    grids = Grid(scores, entries, offset, allowed, band, sizes, steps)
     (rows, width), count, room = directions.shape[1:], steps.shape[0], _room(grids)
-    ring, sums = _numbers(rows + 1, width + 2 * room[3]), _numbers(rows, width)
+    ring, sums = _numbers(rows + 1, width + 2 * room.margin), _numbers(rows, width)
     score, own, shares = np.empty(width), (np.empty(width), np.empty(width)), np.zeros((rows, width, count))
     moved, expected = np.empty((rows, width, count)), np.empty((rows, width))
     weight, change = np.empty((rows, width)), np.empty((rows, width))
@@ -643,7 +680,7 @@ def batch_tangents(
             fine &= _sum_row(grid, t, room, ring, score, own, sums)
             _share_row(grid, t, room, ring, sums, shares[t])
             _move_row(grid, t, shares[t], directions[b], entering[b], moved[t], expected)
-        if fine and ring[1][height - 1, room[3] + place] > _RARELY:
+        if fine and ring[1][height - 1, room.margin + place] > _RARELY:
             weight[:height], change[:height] = 0.0, 0.0
             weight[height - 1, place] = 1.0
             for t in range(height - 1, -1, -1):
@@ -656,7 +693,7 @@ def _move_row(grid, t, shares, directions, entering, moved, expected):
 
     That is ``moved`` [W, M] by each move, without the score of the cell itself, and ``expected`` [T, W] in all.
     """
-    steps = grid[6]
+    steps = grid.steps
     begin, end = _span(grid, t)
     for j in range(begin, end):
         expected[t, j] = directions[t, j]
@@ -676,7 +713,7 @@ def _change_row(grid, t, shares, moved, weight, change, cells, moves):
     The share p of a move among those into its cell has the derivative p (dv - Σ p dv), with the change dv of its score
     and of all before it. ``weight`` and ``change`` [T, W] are probabilities of cells and their derivatives.
     """
-    steps = grid[6]
+    steps = grid.steps
     begin, end = _span(grid, t)
     for j in range(end - 1, begin - 1, -1):  # moves along a row lead to the right
         cells[t, j] = change[t, j]

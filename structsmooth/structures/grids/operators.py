@@ -10,9 +10,14 @@ import torch
 from torch import Tensor, library
 
 from structsmooth.compiled.arguments import in_either_precision
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.grids.paths import Grid, grid_paths
-from structsmooth.structures.operators import cpu_loop, like_scores, save_inputs, tangents_backward
+from structsmooth.structures.operators import compiled_operator, save_inputs, tangents_backward
 from structsmooth.structures.programs import reference
+
+compiled = LazyLoops("structsmooth.structures.grids.compiled")
+_MOVES = "Tensor offset, Tensor allowed, Tensor band, Tensor sizes, Tensor steps"
+_GRIDS = f"Tensor scores, Tensor entries, {_MOVES}"
 
 
 def _operations(count: int) -> Any:
@@ -32,38 +37,34 @@ def _inputs(*arguments: Any) -> tuple[Any, ...]:
     return *map(in_either_precision, tensors[:2]), *others
 
 
-@cpu_loop("grid_best", "grids.compiled:batch_best", _operations(1), inputs=_inputs, narrow=0)
-def best(
-    scores: Tensor,
-    entries: Tensor,
-    offset: Tensor,
-    allowed: Tensor,
-    band: Tensor,
-    sizes: Tensor,
-    steps: Tensor,
-    longest: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Best scores [B], and cells, t W + place, and moves of paths that have them: int64 [B, longest] each.
-
-    The last cell is first; the first cell has move M. Places that a path does not need have cell -1.
-    """
+def _no_paths(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    sizes, longest = others[4], others[-1]
     cells = sizes.new_full((scores.shape[0], longest), -1)
     return scores.new_empty(scores.shape[0]), cells, cells.clone()
 
 
-@cpu_loop("grid_bound_outside", "grids.compiled:batch_bound_outside", _operations(2), inputs=_inputs, narrow=0)
-def bound_outside(
-    scores: Tensor,
-    entries: Tensor,
-    offset: Tensor,
-    allowed: Tensor,
-    band: Tensor,
-    sizes: Tensor,
-    steps: Tensor,
-    cells: Tensor,
-) -> Tensor:
-    """Bounds [B] of the scores of paths with a cell that the band leaves out, from bounds [B, T] of these cells."""
-    return scores.new_empty(scores.shape[0])
+best = compiled_operator(
+    f"grid_best({_GRIDS}, SymInt longest) -> (Tensor, Tensor, Tensor)",
+    results=_no_paths,
+    loop=compiled.batch_best,
+    reads=_inputs,
+    operations=_operations(1),
+    narrow=0,
+)
+"""Best scores [B], and cells, t W + place, and moves of paths that have them: int64 [B, longest] each.
+
+The last cell is first; the first cell has move M. Places that a path does not need have cell -1.
+"""
+
+bound_outside = compiled_operator(
+    f"grid_bound_outside({_GRIDS}, Tensor cells) -> Tensor",
+    results=lambda scores, *_: scores.new_empty(scores.shape[0]),
+    loop=compiled.batch_bound_outside,
+    reads=_inputs,
+    operations=_operations(2),
+    narrow=0,
+)
+"""Bounds [B] of the scores of paths with a cell that the band leaves out, from bounds [B, T] of these cells."""
 
 
 def _log_partition_backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,65 +77,48 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     save_inputs(ctx, (*inputs, *output), output)
 
 
-@cpu_loop(
-    "grid_log_partition",
-    "grids.compiled:batch_log_partition",
-    _operations(3),
-    _log_partition_backward,
-    _save,
-    inputs=_inputs,
-    wide=1,
-    narrow=0,
-)
-def log_partition(
-    scores: Tensor,
-    entries: Tensor,
-    offset: Tensor,
-    allowed: Tensor,
-    band: Tensor,
-    sizes: Tensor,
-    steps: Tensor,
-    depth: int,
-) -> tuple[Tensor, Tensor]:
-    """Log-partition [B], and rows [B, blocks, depth, 2, W] for the way back; ``depth``: the longest step along rows."""
-    batch, rows, width = scores.shape
+def _no_rows(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    (batch, rows, width), depth = scores.shape, others[-1]
     # A symbol where a graph leaves the number of rows open.
     blocks = math.isqrt(rows - 1) + 1 if isinstance(rows, int) else library.get_ctx().new_dynamic_size()
     return scores.new_empty(batch), scores.new_empty(batch, blocks, depth, 2, width, dtype=torch.float64)
 
 
+log_partition = compiled_operator(
+    f"grid_log_partition({_GRIDS}, SymInt depth) -> (Tensor, Tensor)",
+    results=_no_rows,
+    loop=compiled.batch_log_partition,
+    reads=_inputs,
+    operations=_operations(3),
+    gradient=_log_partition_backward,
+    save=_save,
+    wide=1,
+    narrow=0,
+)
+"""Log-partition [B], and rows [B, blocks, depth, 2, W] for the way back; ``depth``: the longest step along rows."""
+
+
 def _marginals_backward(ctx: Any, *weights: Tensor) -> tuple[Tensor, Tensor]:
     scores, entries, *others = ctx.saved_tensors[:7]
-    moved: tuple[Tensor, Tensor] = tangents(scores, entries, *weights, *others)
-    return moved
+    return tangents(scores, entries, *weights, *others)
 
 
-@cpu_loop(
-    "grid_marginals",
-    "grids.compiled:batch_marginals",
-    _operations(4),
-    _marginals_backward,
-    inputs=_inputs,
+def _no_marginals(scores: Tensor, entries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Zeros for cells, and for the entry of each; none if all cells share theirs."""
+    shape = entries.shape if entries.shape[:3] == scores.shape else (scores.shape[0], 0, 0, 0)
+    return scores.new_zeros(scores.shape), entries.new_zeros(shape)
+
+
+marginals = compiled_operator(
+    f"grid_marginals({_GRIDS}, Tensor log_z, Tensor kept) -> (Tensor, Tensor)",
+    results=_no_marginals,
+    loop=compiled.batch_marginals,
+    reads=_inputs,
+    operations=_operations(4),
+    gradient=_marginals_backward,
     narrow=2,
 )
-def marginals(
-    scores: Tensor,
-    entries: Tensor,
-    offset: Tensor,
-    allowed: Tensor,
-    band: Tensor,
-    sizes: Tensor,
-    steps: Tensor,
-    log_z: Tensor,
-    kept: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Probabilities of cells [B, T, W] and of moves, shaped as entries, given what :func:`log_partition` returns."""
-    return scores.new_zeros(scores.shape), _for_entries(scores, entries)
-
-
-def _for_entries(scores: Tensor, entries: Tensor) -> Tensor:
-    """Zeros for the entry of each cell; none if all cells share theirs."""
-    return entries.new_zeros(entries.shape if entries.shape[:3] == scores.shape else (scores.shape[0], 0, 0, 0))
+"""Probabilities of cells [B, T, W] and of moves, shaped as entries, given what :func:`log_partition` returns."""
 
 
 def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:
@@ -145,27 +129,16 @@ def _log_partition(scores: Tensor, entries: Tensor, *others: Tensor) -> Tensor:
     return reference.log_partition(grid.program_scores(width), grid.roots(width), program.handle)
 
 
-@cpu_loop(
-    "grid_tangents",
-    "grids.compiled:batch_tangents",
-    _operations(8),
-    tangents_backward("grid_tangents", _log_partition, 2),
-    inputs=lambda scores, entries, directions, entering, *others: (
+tangents = compiled_operator(
+    f"grid_tangents(Tensor scores, Tensor entries, Tensor directions, Tensor entering, {_MOVES}) -> (Tensor, Tensor)",
+    results=_no_marginals,
+    loop=compiled.batch_tangents,
+    reads=lambda scores, entries, directions, entering, *others: (
         *_inputs(scores, entries, *others),
         directions,
         entering,
     ),
+    operations=_operations(8),
+    gradient=tangents_backward("grid_tangents", _log_partition, 2),
 )
-def tangents(
-    scores: Tensor,
-    entries: Tensor,
-    directions: Tensor,
-    entering: Tensor,
-    offset: Tensor,
-    allowed: Tensor,
-    band: Tensor,
-    sizes: Tensor,
-    steps: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Derivatives of :func:`marginals` in directions of the scores and entries, and shaped as these."""
-    return like_scores(scores).zero_(), _for_entries(scores, entries)
+"""Derivatives of :func:`marginals` in directions of the scores and entries, and shaped as these."""

@@ -5,7 +5,6 @@ take the places that stay free.
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -93,6 +92,7 @@ class Matching(Structure):
     labels_are_classes = True
     potential_names: tuple[str, ...] = ("weights",)
     row_names = ("sizes", "row_capacities", "column_capacities")
+    field_names = ("potential_names", "unmatched_rows", "unmatched_columns", "_rows_fit")
     unmatched_rows: Tensor | None = None
     unmatched_columns: Tensor | None = None
 
@@ -218,7 +218,7 @@ class Matching(Structure):
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, M] of a matching with each pair (Definition 13); zero at padded rows."""
         if self._is_assignment:
-            return cast(Tensor, operators.max_marginals(widened(self.weights), self.sizes))
+            return operators.max_marginals(widened(self.weights), self.sizes)
         return torch.where(self.row_mask.unsqueeze(2), operators.flow_max_marginals(*self._flow()), 0.0)
 
     @property

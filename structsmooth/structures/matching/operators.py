@@ -12,10 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures import checks
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.max_marginals import max_marginals_loop
-from structsmooth.structures.operators import cpu_loop, no_outputs
+from structsmooth.structures.max_marginals import max_marginals_operator
+from structsmooth.structures.operators import compiled_operator, no_labels, no_outputs
+
+compiled = LazyLoops("structsmooth.structures.matching.compiled")
+compiled_flow = LazyLoops("structsmooth.structures.matching.compiled_flow")
 
 
 def check_sizes(sizes: Tensor, rows: int, columns: int, *, rows_fit: bool = True) -> None:
@@ -61,20 +65,32 @@ def _top_k_operations(weights: Tensor, sizes: Tensor, k: int) -> int:
     return _operations(weights) // 4 if k == 1 else _operations(weights) * (2 + k) // 2
 
 
-@cpu_loop(
-    "matching_top_k", "matching.compiled:batch_top_k", _top_k_operations, inputs=_checked, finish=sorted_downwards
+top_k = compiled_operator(
+    "matching_top_k(Tensor weights, Tensor sizes, SymInt k) -> (Tensor, Tensor)",
+    results=no_labels,
+    loop=compiled.batch_top_k,
+    reads=_checked,
+    operations=_top_k_operations,
+    finish=sorted_downwards,
 )
-def top_k(weights: Tensor, sizes: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N] (Algorithm 10), without gradient."""
-    return no_outputs(weights, k, weights.shape[1])
+"""Values [B, k] and outputs [B, k, N] (Algorithm 10), without gradient."""
 
 
-@max_marginals_loop("matching_max_marginals", "matching.compiled:batch_max_marginals", _operations, inputs=_checked)
-def max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
-    """Max-marginals [B, N, M] (Algorithm 12)."""
+def _no_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     _, rows, columns = weights.shape
     missing = row_mask(sizes, rows).unsqueeze(-1) & ~column_mask(sizes, columns).unsqueeze(1)
     return weights.new_zeros(weights.shape).masked_fill(missing, -torch.inf)
+
+
+max_marginals = max_marginals_operator(
+    "matching_max_marginals(Tensor weights, Tensor sizes) -> Tensor",
+    results=_no_max_marginals,
+    loop=compiled.batch_max_marginals,
+    gradient_loop=compiled.batch_max_marginals_gradient,
+    reads=_checked,
+    operations=_operations,
+)
+"""Max-marginals [B, N, M] (Algorithm 12)."""
 
 
 def _checked_flow(scores: Tensor, rows: Tensor, columns: Tensor, *others: Any) -> tuple[Any, ...]:
@@ -90,21 +106,22 @@ def _paths(scores: Tensor, *_: Any) -> int:
     return 2 * batch * (n + m) ** 3
 
 
-@cpu_loop(
-    "matching_flow_top_k",
-    "matching.compiled_flow:batch_top_k",
-    lambda scores, rows, columns, k: _paths(scores) * k,
-    inputs=_checked_flow,
+flow_top_k = compiled_operator(
+    "matching_flow_top_k(Tensor scores, Tensor rows, Tensor columns, SymInt k) -> (Tensor, Tensor)",
+    results=lambda scores, rows, columns, k: no_outputs(scores, k, rows.shape[1] * columns.shape[1]),
+    loop=compiled_flow.batch_top_k,
+    reads=_checked_flow,
+    operations=lambda scores, rows, columns, k: _paths(scores) * k,
     finish=sorted_downwards,
 )
-def flow_top_k(scores: Tensor, rows: Tensor, columns: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, N M], which are 1 for pairs that they have (Algorithm 10), without gradient."""
-    return no_outputs(scores, k, rows.shape[1] * columns.shape[1])
+"""Values [B, k] and outputs [B, k, N M], which are 1 for pairs that they have (Algorithm 10), without gradient."""
 
-
-@max_marginals_loop(
-    "matching_flow_max_marginals", "matching.compiled_flow:batch_max_marginals", _paths, inputs=_checked_flow
+flow_max_marginals = max_marginals_operator(
+    "matching_flow_max_marginals(Tensor scores, Tensor rows, Tensor columns) -> Tensor",
+    results=lambda scores, rows, columns: scores.new_empty(scores.shape[0], rows.shape[1], columns.shape[1]),
+    loop=compiled_flow.batch_max_marginals,
+    gradient_loop=compiled_flow.batch_max_marginals_gradient,
+    reads=_checked_flow,
+    operations=_paths,
 )
-def flow_max_marginals(scores: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Best scores [B, N, M] with each pair."""
-    return scores.new_empty(scores.shape[0], rows.shape[1], columns.shape[1])
+"""Best scores [B, N, M] with each pair."""

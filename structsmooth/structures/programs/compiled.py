@@ -367,6 +367,17 @@ def batch_top_k(program, depth, scores, roots, values, used, begin, end):
 
 
 @entry_point
+def batch_log_partition(program, scores, roots, values, begin, end):
+    """Log-partition [B] of examples ``begin`` to ``end`` alone."""
+    theta, value = np.empty(scores.shape[1] + 1), np.empty(program[0].shape[0])
+    share = np.empty(program[1].shape[0])
+    for b in range(begin, end):
+        _load(scores[b], theta)
+        log_partition(program, theta, roots[b], value, share)
+        values[b] = value[roots[b]]
+
+
+@entry_point
 def batch_marginals(program, scores, roots, values, parts, begin, end):
     """Log-partition [B] and probabilities [B, P] of examples ``begin`` to ``end``."""
     nodes, edges, missing = program[0].shape[0] - 1, program[1].shape[0], scores.shape[1]

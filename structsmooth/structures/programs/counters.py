@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures import semirings
-from structsmooth.structures.operators import cpu_loop
+from structsmooth.structures.operators import compiled_operator
 from structsmooth.structures.programs import operators, reference
 from structsmooth.structures.programs.levels import levels_of
 from structsmooth.structures.programs.program import Program, program_of
 from structsmooth.structures.semirings import Recursion, Semiring, TopK
+
+compiled_counters = LazyLoops("structsmooth.structures.programs.compiled_counters")
 
 # Of the scores [B, C, k] of the k best outputs for each sum of counts, the indices [B, k] of those to keep.
 Choice = Callable[[Tensor], Tensor]
@@ -208,15 +211,19 @@ def _inputs(scores: Tensor, counts: Tensor, root_index: Tensor, handle: int, *_:
     return program, depth, scores, counts, roots
 
 
-@cpu_loop(
-    "program_top_k_by_count",
-    "programs.compiled_counters:batch_top_k_by_count",
-    lambda scores, counts, root_index, handle, k, size: k * len(scores) * program_of(handle).edges * size,
-    inputs=_inputs,
-)
-def top_k_by_count(
+def _no_lists(
     scores: Tensor, counts: Tensor, root_index: Tensor, handle: int, k: int, size: int
 ) -> tuple[Tensor, Tensor]:
-    """Values [B, C, k] and outputs [B, C, k, M] for sums of counts from 0 to C - 1."""
     program, shape = program_of(handle), (scores.shape[0], size, k)
     return scores.new_full(shape, -torch.inf), root_index.new_full((*shape, program.longest), program.scores)
+
+
+top_k_by_count = compiled_operator(
+    "program_top_k_by_count(Tensor scores, Tensor counts, Tensor root_index, SymInt handle, SymInt k, SymInt size)"
+    " -> (Tensor, Tensor)",
+    results=_no_lists,
+    loop=compiled_counters.batch_top_k_by_count,
+    reads=_inputs,
+    operations=lambda scores, counts, root_index, handle, k, size: k * len(scores) * program_of(handle).edges * size,
+)
+"""Values [B, C, k] and outputs [B, C, k, M] for sums of counts from 0 to C - 1."""

@@ -9,19 +9,29 @@ from typing import Any
 
 from torch import Tensor
 
-from structsmooth.structures.max_marginals import max_marginals_loop
+from structsmooth.lazy import LazyLoops
+from structsmooth.structures.checks import is_exporting
+from structsmooth.structures.max_marginals import max_marginals_operator
 from structsmooth.structures.operators import (
-    cpu_loop,
+    asks_gradients,
+    compiled_operator,
     exp_oracle_backward,
     like_scores,
+    log_partition_backward,
     save_inputs_and_statistics,
     tangents_backward,
     without_statistics,
 )
+from structsmooth.structures.oracles import Traits
 from structsmooth.structures.programs import reference
-from structsmooth.structures.programs.program import longest_derivation, program_of
+from structsmooth.structures.programs.program import exported_handle, longest_derivation, program_of
+from structsmooth.structures.programs.reference import HasProgram
 
-scores_of_outputs = reference.scores_of_outputs
+compiled = LazyLoops("structsmooth.structures.programs.compiled")
+_PROGRAMS = "Tensor root_index, SymInt handle"
+
+traits, smoothed_top_k = Traits(), None
+scores_of_outputs, outputs = reference.scores_of_outputs, reference.outputs
 
 
 def rooted(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Any, Tensor, Any]:
@@ -51,54 +61,72 @@ def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
 
 
 def _best(program: Any, depth: int, scores: Any, roots: Any, values: Any, used: Any, begin: int, end: int) -> None:
-    from structsmooth.structures.programs import compiled  # numba loads with the first program
-
     if values.shape[1] == 1:
         compiled.batch_max(program, depth, scores, roots, values[:, 0], used[:, 0], begin, end)
     else:
         compiled.batch_top_k(program, depth, scores, roots, values, used, begin, end)
 
 
-@cpu_loop(
-    "program_top_k",
-    _best,
-    lambda scores, root_index, handle, k: 2 * k * len(scores) * program_of(handle).edges,
-    inputs=lambda *arguments: followed(*arguments[:3]),
-)
-def top_k(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k] and outputs [B, k, M]."""
+def _no_outputs(scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
     batch, count = scores.shape
     return scores.new_empty(batch, k), root_index.new_full((batch, k, longest_derivation(handle)), count)
+
+
+top_k = compiled_operator(
+    f"program_top_k(Tensor scores, {_PROGRAMS}, SymInt k) -> (Tensor, Tensor)",
+    results=_no_outputs,
+    loop=_best,
+    reads=lambda *arguments: followed(*arguments[:3]),
+    operations=lambda scores, root_index, handle, k: 2 * k * len(scores) * program_of(handle).edges,
+)
+"""Values [B, k] and outputs [B, k, M]."""
 
 
 def _curvature(potentials: tuple[Tensor], weights: tuple[Tensor], *others: Any) -> tuple[Tensor, ...]:
     return (tangents(*potentials, *weights, *others),)
 
 
-@cpu_loop(
-    "program_marginals",
-    "programs.compiled:batch_marginals",
-    _passes(10),
-    exp_oracle_backward(_curvature),
-    save_inputs_and_statistics,
-    inputs=rooted,
+log_partition_and_marginals: Callable[..., tuple[Tensor, Tensor]] = compiled_operator(
+    f"program_marginals(Tensor scores, {_PROGRAMS}) -> (Tensor, Tensor)",
+    results=lambda scores, *_: (scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)),
+    loop=compiled.batch_marginals,
+    reads=rooted,
+    operations=_passes(10),
     finish=without_statistics,
+    gradient=exp_oracle_backward(_curvature),
+    save=save_inputs_and_statistics,
 )
-def marginals(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
-    """Log-partition [B] and probabilities [B, P]."""
-    return scores.new_empty(scores.shape[0]), scores.new_empty(scores.shape)
+"""Log-partition [B] and probabilities [B, P]."""
+
+
+_value = compiled_operator(
+    f"program_log_partition(Tensor scores, {_PROGRAMS}) -> Tensor",
+    results=lambda scores, *_: scores.new_empty(scores.shape[0]),
+    loop=compiled.batch_log_partition,
+    reads=rooted,
+    operations=_passes(6),
+    gradient=log_partition_backward(lambda *arguments: log_partition_and_marginals(*arguments)[1:]),
+)
+"""Log-partition [B] alone."""
 
 
 def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
-    """Log-partition [B]."""
-    log_z: Tensor = marginals(scores, root_index, handle)[0]
-    return log_z
+    """Log-partition [B]; if a gradient is asked, by the pass that finds it, too, since two take longer."""
+    arguments = scores, root_index, handle
+    return log_partition_and_marginals(*arguments)[0] if asks_gradients(scores) else _value(*arguments)
 
 
-def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
+def marginals(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor]:
     """Probabilities [B, P]."""
-    parts: Tensor = marginals(scores, root_index, handle)[1]
-    return parts
+    return (log_partition_and_marginals(scores, root_index, handle)[1],)
+
+
+sums = log_partition_and_marginals
+
+
+def as_argument(space: HasProgram) -> int:
+    """What stands for the program of a structure: its handle, in an exported graph one that is made where it runs."""
+    return exported_handle(space.program()) if is_exporting() else space.program().handle
 
 
 def _with_directions(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> tuple[Any, ...]:
@@ -106,27 +134,25 @@ def _with_directions(scores: Tensor, directions: Tensor, root_index: Tensor, han
     return arrays, scores, directions, roots
 
 
-@cpu_loop(
-    "program_tangents",
-    "programs.compiled:batch_tangents",
-    _passes(20),
-    tangents_backward("program_tangents", reference.log_partition, 1),
-    inputs=_with_directions,
+tangents = compiled_operator(
+    f"program_tangents(Tensor scores, Tensor directions, {_PROGRAMS}) -> Tensor",
+    results=like_scores,
+    loop=compiled.batch_tangents,
+    reads=_with_directions,
+    operations=_passes(20),
+    gradient=tangents_backward("program_tangents", reference.log_partition, 1),
 )
-def tangents(scores: Tensor, directions: Tensor, root_index: Tensor, handle: int) -> Tensor:
-    """Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""
-    return like_scores(scores)
+"""Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""
 
-
-@max_marginals_loop(
-    "program_max_marginals",
-    "programs.compiled:batch_max_marginals",
-    lambda scores, _, handle, *grad: (6 if grad else 4) * len(scores) * program_of(handle).edges,
-    inputs=lambda scores, root_index, handle, *grad: (*rooted(scores, root_index, handle), *grad),
+max_marginals = max_marginals_operator(
+    f"program_max_marginals(Tensor scores, {_PROGRAMS}) -> Tensor",
+    results=like_scores,
+    loop=compiled.batch_max_marginals,
+    gradient_loop=compiled.batch_max_marginals_gradient,
+    reads=lambda scores, root_index, handle, *grad: (*rooted(scores, root_index, handle), *grad),
+    operations=lambda scores, _, handle, *grad: (6 if grad else 4) * len(scores) * program_of(handle).edges,
 )
-def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
-    """Max-marginals [B, P]."""
-    return like_scores(scores)
+"""Max-marginals [B, P]."""
 
 
 def _draws(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> int:
@@ -135,12 +161,13 @@ def _draws(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> 
     return 10 * len(scores) * (program.edges + uniform.shape[1] * program.depth)
 
 
-@cpu_loop(
-    "program_sample",
-    "programs.compiled:batch_sample",
-    _draws,
-    inputs=lambda *arguments: (*followed(*arguments[:3]), arguments[3]),
+sample = compiled_operator(
+    f"program_sample(Tensor scores, {_PROGRAMS}, Tensor uniform) -> Tensor",
+    results=lambda scores, root_index, handle, uniform: root_index.new_full(
+        (*uniform.shape[:2], longest_derivation(handle)), -1
+    ),
+    loop=compiled.batch_sample,
+    reads=lambda *arguments: (*followed(*arguments[:3]), arguments[3]),
+    operations=_draws,
 )
-def sample(scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
-    """Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""
-    return root_index.new_full((*uniform.shape[:2], longest_derivation(handle)), -1)
+"""Outputs [B, n, M] at uniform numbers [B, n, D]; -1 for an example without any."""

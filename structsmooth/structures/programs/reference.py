@@ -5,13 +5,19 @@ scores [B, P] of a program, which is given by its handle, ``root_index`` [B] int
 of the scores that its derivation uses, filled up with P.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from structsmooth.structures import semirings
+from structsmooth.structures.oracles import Traits
 from structsmooth.structures.programs.levels import Level, Levels, levels_of
+from structsmooth.structures.programs.program import Program
 from structsmooth.structures.semirings import Log, Recursion, Semiring, TopK, inverse_cdf
+
+traits, sums, smoothed_top_k = Traits(), None, None
 
 
 def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
@@ -49,6 +55,26 @@ def rooted(root_index: Tensor, handle: int) -> tuple[Tensor, Levels]:
     return levels.roots[root_index], levels
 
 
+class HasProgram(Protocol):
+    """A structure whose outputs are the derivations of a program."""
+
+    def program(self) -> Program:
+        """The program."""
+
+    def outputs(self, used: Tensor) -> Tensor:
+        """The outputs [B, K, ...] that use scores [B, K, M]."""
+
+
+def as_argument(space: HasProgram) -> int:
+    """What stands for the program of a structure: its handle."""
+    return space.program().handle
+
+
+def outputs(space: HasProgram, used: Tensor) -> Tensor:
+    """The outputs [B, K, ...] that :func:`top_k` has found."""
+    return space.outputs(used)
+
+
 def _recursion(root_index: Tensor, handle: int) -> Recursion:
     root, levels = rooted(root_index, handle)
     return lambda semiring, scores: at_root(node_values(semiring, scores, levels), root)
@@ -59,9 +85,9 @@ def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     return semirings.log_partition(_recursion(root_index, handle), scores)
 
 
-def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
+def marginals(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor]:
     """Probabilities [B, P] of the scores, or expected numbers of their uses; differentiable."""
-    return semirings.marginals(_recursion(root_index, handle), scores)[0]
+    return (semirings.marginals(_recursion(root_index, handle), scores)[0],)
 
 
 def scores_of_outputs(scores: Tensor, used: Tensor) -> Tensor:

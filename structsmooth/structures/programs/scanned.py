@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from structsmooth.structures.operators import with_gradients_of_scores
+from structsmooth.structures.oracles import Traits
 from structsmooth.structures.programs import reference
 from structsmooth.structures.semirings import logsumexp, softmax
 
@@ -48,39 +50,58 @@ class Scanned(Protocol):
         ...
 
 
-class Scans:
-    """The oracles of a structure, with the signatures of the other backends."""
+traits, smoothed_top_k, scores_of_outputs = Traits(differentiates_top_k=True), None, reference.scores_of_outputs
 
-    scores_of_outputs = staticmethod(reference.scores_of_outputs)
 
-    def __init__(self, structure: Scanned) -> None:
-        self.structure = structure
+def as_argument(space: Scanned) -> Scanned:
+    """What stands for the program of a structure: the structure itself."""
+    return space
 
-    def log_partition(self, scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
-        """Log-partition function [B]."""
-        return self.structure.sweep(LOG, scores)[0]
 
-    def probabilities(self, scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
-        """Probabilities [B, P]."""
-        return self.structure.sweep(LOG, scores)[1]
+def sums(scores: Tensor, root_index: Tensor, space: Scanned) -> tuple[Tensor, Tensor]:
+    """Log-partition function [B] and probabilities [B, P]."""
+    return space.sweep(LOG, scores)
 
-    def top_k(self, scores: Tensor, root_index: Tensor, handle: int, k: int) -> tuple[Tensor, Tensor]:
-        """The largest value [B, 1], and the best output itself, [B, 1, ...]; without gradient."""
-        if k > 1:
-            raise self._missing(f"the {k} best outputs")
-        value, uses = self.structure.sweep(MAX, scores)
-        return value.unsqueeze(1), self.structure.outputs_of_uses(uses).unsqueeze(1)
 
-    def max_marginals(self, scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
-        """There are none."""
-        raise self._missing("max-marginals")
+def log_partition(scores: Tensor, root_index: Tensor, space: Scanned) -> Tensor:
+    """Log-partition function [B]."""
+    return space.sweep(LOG, scores)[0]
 
-    def sample(self, scores: Tensor, root_index: Tensor, handle: int, uniform: Tensor) -> Tensor:
-        """There are none."""
-        raise self._missing("samples")
 
-    def _missing(self, what: str) -> NotImplementedError:
-        return NotImplementedError(
-            f"{type(self.structure).__name__} exports max, logsumexp and marginals to plain torch, not {what}: export "
-            'with backend="compiled", in which all oracles are operators of this library'
-        )
+def marginals(scores: Tensor, root_index: Tensor, space: Scanned) -> tuple[Tensor]:
+    """Probabilities [B, P]."""
+    return (space.sweep(LOG, scores)[1],)
+
+
+def top_k(scores: Tensor, root_index: Tensor, space: Scanned, k: int) -> tuple[Tensor, Tensor]:
+    """The largest value [B, 1], and the best output itself, [B, 1, ...]."""
+    if k > 1:
+        raise _missing(space, f"the {k} best outputs")
+    value, uses = space.sweep(MAX, scores.detach())
+
+    def score(scores: Tensor) -> Tensor:
+        return torch.where(uses > 0, scores * uses, 0.0).sum(1, keepdim=True)
+
+    return with_gradients_of_scores(value.unsqueeze(1), score, scores), space.outputs_of_uses(uses).unsqueeze(1)
+
+
+def outputs(space: Scanned, found: Tensor) -> Tensor:
+    """The outputs that :func:`top_k` has found."""
+    return found
+
+
+def max_marginals(scores: Tensor, root_index: Tensor, space: Scanned) -> Tensor:
+    """There are none."""
+    raise _missing(space, "max-marginals")
+
+
+def sample(scores: Tensor, root_index: Tensor, space: Scanned, uniform: Tensor) -> Tensor:
+    """There are none."""
+    raise _missing(space, "samples")
+
+
+def _missing(space: Scanned, what: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"{type(space).__name__} exports max, logsumexp and marginals to plain torch, not {what}: export "
+        'with backend="compiled", in which all oracles are operators of this library'
+    )

@@ -2,8 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,10 +12,10 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened
 from structsmooth.structures.derivatives import pullbacks
 from structsmooth.structures.operators import with_gradients_of_scores
+from structsmooth.structures.oracles import BackendQueries, Oracles
 from structsmooth.structures.programs import fused, operators, reference
 from structsmooth.structures.programs.counters import ByCount, by_count
-from structsmooth.structures.programs.program import Program, SymbolicProgram, exported_handle
-from structsmooth.structures.programs.scanned import LOG, Scanned, Scans
+from structsmooth.structures.programs.program import Program, SymbolicProgram
 
 S = TypeVar("S", bound="LinearlyScored")
 P = TypeVar("P", bound="DynamicProgram")
@@ -51,8 +51,11 @@ class LinearlyScored(Structure):
     def score(self, y: Tensor) -> Tensor:
         """Scores of outputs ``y``: [B], differentiable."""
         used = self.derivation(self.checked_labels(y)).unsqueeze(1)
-        scores: Tensor = self._oracles.scores_of_outputs(self.program_scores(), used)
-        return scores.squeeze(1)
+        return self._scores_of_outputs(self.program_scores(), used).squeeze(1)
+
+    def _scores_of_outputs(self, scores: Tensor, used: Tensor) -> Tensor:
+        """Scores [B, K] of outputs that use [B, K, M] of the scores [B, P] of the program; differentiable."""
+        return reference.scores_of_outputs(scores, used)
 
     def parts(self, y: Tensor) -> tuple[Tensor, ...]:
         """Indicators of the parts of outputs ``y``, or their numbers, in the shapes of :meth:`batched` potentials."""
@@ -77,11 +80,6 @@ class LinearlyScored(Structure):
 
         return pullbacks(scores, [parts], [torch.zeros_like(p, dtype=parts.dtype) for p in whole.potentials])[0]
 
-    @property
-    def _oracles(self) -> Any:
-        """The module whose functions are the oracles of the program."""
-        return reference
-
     def _part_scores(self) -> tuple[Tensor, ...]:
         return tuple(widened(p) for p in self.batched().potentials)
 
@@ -91,6 +89,22 @@ class LinearlyScored(Structure):
     def _rows(self) -> tuple[str, ...]:
         names = [name for name in self.potential_names if not self._is_shared(name)]
         return (*names, *self.row_names)
+
+
+class ProgramQueries(BackendQueries, Protocol):
+    """Queries of programs: functions of scores [B, P], ``root_index`` [B] and what stands for the program."""
+
+    @property
+    def as_argument(self) -> Callable[..., Any]:
+        """What stands for the program of a structure."""
+
+    @property
+    def outputs(self) -> Callable[..., Tensor]:
+        """The outputs [B, K, ...] of a structure that ``top_k`` has found."""
+
+    @property
+    def scores_of_outputs(self) -> Callable[..., Tensor]:
+        """Scores [B, K] of outputs that use [B, K, M] of the scores [B, P] of the program; differentiable."""
 
 
 class DynamicProgram(LinearlyScored):
@@ -122,6 +136,14 @@ class DynamicProgram(LinearlyScored):
         Eisner (2009), on first and second derivatives.
     """
 
+    oracles: Oracles[ProgramQueries] = Oracles(
+        cpu=operators,  # loops that numba compiles
+        cuda=fused,  # kernels that Triton compiles
+        plain=reference,  # torch, level by level
+        export=reference,
+        open_sizes=lambda space: space.has_open_sizes(),
+    )
+    field_names: ClassVar[tuple[str, ...]] = ("backend",)
     backend: checks.Backend = "auto"
 
     def __init__(self, validate_args: bool | None = None, backend: checks.Backend = "auto") -> None:
@@ -141,13 +163,14 @@ class DynamicProgram(LinearlyScored):
 
     def for_differences(self: P) -> P:
         """The program itself where passes are kernels, which lose little."""
-        return self if self._oracles is fused else super().for_differences()
+        return self if self.oracles.traits.keeps_digits else super().for_differences()
 
     def smoothed_top_k(self, mu: float, k: int) -> tuple[Tensor, Tensor] | None:
         """By kernels on GPUs, as in :class:`~structsmooth.Structure`."""
-        if self._oracles is not fused:
+        smoothed_top_k = self.oracles.smoothed_top_k
+        if smoothed_top_k is None:
             return None
-        smoothed, _, values, _ = fused.smoothed_top_k(*self._arguments(), check_k(k), mu)
+        smoothed, _, values, _ = smoothed_top_k(*self._arguments(), check_k(k), mu)
         return smoothed, values[:, 0].detach()
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
@@ -155,36 +178,33 @@ class DynamicProgram(LinearlyScored):
 
         Values are -inf, and outputs 0, where fewer than k outputs have a finite score.
         """
-        k, (scores, *program) = check_k(k), self._arguments()
-        if self._oracles is fused:  # its gradient takes a kernel less than that of scores
-            return self.listed(*fused.top_k(scores, *program, k))
-        values, used = self._oracles.top_k(scores.detach(), *program, k)
-        if isinstance(self._oracles, Scans):
-            return values, _where_feasible(values, used)
-        values = with_gradients_of_scores(values, lambda s: self._oracles.scores_of_outputs(s, used), scores)
-        return self.listed(values, used)
+        k, oracles, (scores, *program) = check_k(k), self.oracles, self._arguments()
+        if oracles.traits.differentiates_top_k:
+            values, found = oracles.top_k(scores, *program, k)
+        else:
+            values, found = oracles.top_k(scores.detach(), *program, k)
+            values = with_gradients_of_scores(values, lambda s: oracles.scores_of_outputs(s, found), scores)
+        return values, _where_feasible(values, oracles.outputs(self, found))
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B]; twice differentiable."""
-        return cast(Tensor, self._oracles.log_partition(*self._arguments()))
+        return self.oracles.log_partition(*self._arguments())
 
     def marginals(self) -> tuple[Tensor, ...]:
         """Probabilities of the parts, or expected numbers, shaped as :meth:`parts`; differentiable."""
-        return self._statistics(self._oracles.probabilities(*self._arguments()))
+        return self._statistics(*self.oracles.marginals(*self._arguments()))
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """The log-partition function [B], and the probabilities [B, P] of the scores of the program; differentiable."""
-        oracles, arguments = self._oracles, self._arguments()
-        if oracles is operators:
-            log_z, probabilities = operators.marginals(*arguments)
-            return log_z, probabilities
-        if isinstance(oracles, Scans):
-            return oracles.structure.sweep(LOG, arguments[0])
-        return oracles.log_partition(*arguments), oracles.probabilities(*arguments)
+        oracles, arguments = self.oracles, self._arguments()
+        if oracles.sums is None:
+            return oracles.log_partition(*arguments), oracles.marginals(*arguments)[0]
+        log_z, probabilities = oracles.sums(*arguments)
+        return log_z, probabilities
 
     def max_marginals(self) -> Tensor:
         """Largest score of an output that has each of the first parts (Definition 13), shaped as :meth:`parts`."""
-        values = self._oracles.max_marginals(*self._arguments())
+        values = self.oracles.max_marginals(*self._arguments())
         best = self.read_max_marginals(values)
         return torch.where(best > -torch.inf, best, -torch.inf)  # without the gradient of what is impossible
 
@@ -243,21 +263,17 @@ class DynamicProgram(LinearlyScored):
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        used = self._oracles.sample(*self._arguments(), uniform)
+        used = self.oracles.sample(*self._arguments(), uniform)
         feasible = used[..., 0] >= 0
         y = self.outputs(torch.where(used >= 0, used, self.program().scores))
         return torch.where(feasible.view(*feasible.shape, *[1] * (y.dim() - 2)), y, 0)
 
-    def _arguments(self) -> tuple[Tensor, Tensor, int]:
-        """What oracles take: scores, the roots of examples, and the program."""
-        return self.program_scores(), self.sizes(), self._handle()
+    def _arguments(self) -> tuple[Tensor, Tensor, Any]:
+        """What oracles take: scores, the roots of examples, and what stands for the program."""
+        return self.program_scores(), self.sizes(), self.oracles.as_argument(self)
 
-    def _handle(self) -> int:
-        oracles = self._oracles
-        if isinstance(oracles, Scans):
-            return -1
-        program = self.program()
-        return exported_handle(program) if oracles is operators and checks.is_exporting() else program.handle
+    def _scores_of_outputs(self, scores: Tensor, used: Tensor) -> Tensor:
+        return self.oracles.scores_of_outputs(scores, used)
 
     def _draws(self) -> tuple[int, ...]:
         return (self.program().depth,)
@@ -265,17 +281,9 @@ class DynamicProgram(LinearlyScored):
     @property
     def is_compiled(self) -> bool:
         """Whether oracles are compiled loops."""
-        return checks.is_compiled(self.backend, self.potentials[0].device)
+        return self.oracles is type(self).oracles.cpu
 
-    @property
-    def _oracles(self) -> Any:
-        if self.is_compiled:
-            return operators
-        if checks.is_fused(self.backend, self.potentials[0].device):
-            return fused
-        return Scans(cast(Scanned, self)) if hasattr(self, "sweep") and self._has_open_sizes() else reference
-
-    def _has_open_sizes(self) -> bool:
+    def has_open_sizes(self) -> bool:
         """Whether levels cannot be unrolled into an exported graph, or only to operators that ONNX does not have."""
         is_symbolic = checks.is_exporting() and isinstance(self.program(), SymbolicProgram)
         return is_symbolic or checks.exports_plain_torch()

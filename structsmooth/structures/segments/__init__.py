@@ -1,5 +1,6 @@
 """Segmentations of sequences: semi-Markov models, with scores for positions, durations and neighbouring segments."""
 
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,7 +13,7 @@ from structsmooth.structures.chain.compaction import check_ends, with_ends
 from structsmooth.structures.chain.reference import check_lengths, length_mask
 from structsmooth.structures.forbidden import Index, part_in_words
 from structsmooth.structures.operators import with_gradients_of_scores
-from structsmooth.structures.programs import DynamicProgram, Program
+from structsmooth.structures.programs import DynamicProgram, Program, scanned
 from structsmooth.structures.programs.scanned import Sums
 from structsmooth.structures.scans import Tensors, scan
 from structsmooth.structures.segments import operators
@@ -57,10 +58,12 @@ class SemiMarkov(DynamicProgram):
         (tensor([7.]), tensor([[ 0, -1,  1]]))
     """
 
+    oracles = replace(DynamicProgram.oracles, export=scanned)
     labels_are_classes = True
     potential_names: tuple[str, ...] = ("unary", "transition", "durations")
     potential_dims = {"transition": 3, "durations": 3}  # noqa: RUF012 - never changed
     row_names = ("lengths",)
+    field_names = ("potential_names", "segments")
     segments: Tensor | None = None
 
     def __init__(

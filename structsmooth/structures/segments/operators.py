@@ -4,16 +4,20 @@ Scores: unary [B, T, S]; of pairs of labels at boundaries, [B or 1, T - 1 or 1, 
 of segments, [B, T, K, S] or [B, 0, 0, 0]. All are zero where they do not matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.derivatives import pullbacks
-from structsmooth.structures.operators import cpu_loop, save_inputs
+from structsmooth.structures.operators import compiled_operator, log_partition_backward, save_inputs
 from structsmooth.structures.programs import operators as programs
 from structsmooth.structures.segments.program import scores_of_segments, segmentations
+
+compiled = LazyLoops("structsmooth.structures.segments.compiled")
+_SEGMENTS = "Tensor unary, Tensor pairs, Tensor durations, Tensor segments, Tensor lengths"
 
 
 def _operations(count: int) -> Any:
@@ -29,38 +33,37 @@ def _inputs(*arguments: Any) -> tuple[Any, ...]:
     return arguments
 
 
-@cpu_loop("segments_best", "segments.compiled:batch_best", _operations(2), inputs=_inputs)
-def best(unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Largest scores [B], and outputs [B, T] that have them, 0 where there are none."""
-    return unary.new_empty(unary.shape[0]), lengths.new_empty(unary.shape[:2], dtype=torch.int64)
-
-
-def _log_partition_backward(ctx: Any, grad: Tensor, *_: Tensor) -> list[Tensor]:
-    found = marginals(*ctx.saved_tensors)
-    scores = ctx.saved_tensors[:4]
-    pairs = zip(found, scores, strict=True)
-    return [(grad.view(-1, *[1] * (m.dim() - 1)) * m).sum_to_size(p.shape) for m, p in pairs]
+best = compiled_operator(
+    f"segments_best({_SEGMENTS}) -> (Tensor, Tensor)",
+    results=lambda unary, pairs, durations, segments, lengths: (
+        unary.new_empty(unary.shape[0]),
+        lengths.new_empty(unary.shape[:2], dtype=torch.int64),
+    ),
+    loop=compiled.batch_best,
+    reads=_inputs,
+    operations=_operations(2),
+)
+"""Largest scores [B], and outputs [B, T] that have them, 0 where there are none."""
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     save_inputs(ctx, (*inputs, *output[1:]), output)
 
 
-@cpu_loop(
-    "segments_log_partition",
-    "segments.compiled:batch_log_partition",
-    _operations(10),
-    _log_partition_backward,
-    _save,
-    inputs=_inputs,
+log_partition = compiled_operator(
+    f"segments_log_partition({_SEGMENTS}) -> (Tensor, Tensor, Tensor)",
+    results=lambda unary, *_: (
+        unary.new_empty(unary.shape[0]),
+        *(unary.new_zeros(unary.shape, dtype=torch.float64) for _ in range(2)),
+    ),
+    loop=compiled.batch_log_partition,
+    reads=_inputs,
+    operations=_operations(10),
+    gradient=log_partition_backward(lambda *saved: marginals(*saved)),
+    save=_save,
     wide=2,
 )
-def log_partition(
-    unary: Tensor, pairs: Tensor, durations: Tensor, segments: Tensor, lengths: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], and log-sums [B, T, S] before and up to the end of segments, for the way back."""
-    begun = unary.new_zeros(unary.shape, dtype=torch.float64)
-    return unary.new_empty(unary.shape[0]), begun, begun.clone()
+"""Log-partition [B], and log-sums [B, T, S] before and up to the end of segments, for the way back."""
 
 
 def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
@@ -78,23 +81,17 @@ def _marginals_backward(ctx: Any, *weights: Tensor) -> Sequence[Tensor]:
     return pullbacks(listed, [moved], scores)[0]
 
 
-@cpu_loop(
-    "segments_marginals", "segments.compiled:batch_marginals", _operations(20), _marginals_backward, inputs=_inputs
-)
-def marginals(
-    unary: Tensor,
-    pairs: Tensor,
-    durations: Tensor,
-    segments: Tensor,
-    lengths: Tensor,
-    begun: Tensor,
-    ended: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Probabilities of labels, pairs, durations and segments of each example, given what :func:`log_partition` says."""
-    batch = unary.shape[0]
-    return (
+marginals: Callable[..., tuple[Tensor, ...]] = compiled_operator(
+    f"segments_marginals({_SEGMENTS}, Tensor begun, Tensor ended) -> (Tensor, Tensor, Tensor, Tensor)",
+    results=lambda unary, pairs, durations, segments, *_: (
         unary.new_zeros(unary.shape),
-        pairs.new_zeros(batch, *pairs.shape[1:]),
-        durations.new_zeros(batch, *durations.shape[1:]),
+        pairs.new_zeros(unary.shape[0], *pairs.shape[1:]),
+        durations.new_zeros(unary.shape[0], *durations.shape[1:]),
         segments.new_zeros(segments.shape),
-    )
+    ),
+    loop=compiled.batch_marginals,
+    reads=_inputs,
+    operations=_operations(20),
+    gradient=_marginals_backward,
+)
+"""Probabilities of labels, pairs, durations and segments of each example, given what :func:`log_partition` says."""

@@ -9,16 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structsmooth.lazy import LazyLoops
 from structsmooth.structures.chain.reference import check_lengths, length_mask
 from structsmooth.structures.derivatives import gradients_of, slope
-from structsmooth.structures.max_marginals import max_marginals_loop
+from structsmooth.structures.max_marginals import max_marginals_operator
 from structsmooth.structures.operators import (
-    cpu_loop,
+    compiled_operator,
     exp_oracle_backward,
     save_inputs_and_statistics,
     without_statistics,
 )
 from structsmooth.structures.spanning_trees import elimination
+
+compiled = LazyLoops("structsmooth.structures.spanning_trees.compiled")
+compiled_elimination = LazyLoops("structsmooth.structures.spanning_trees.compiled_elimination")
+_ARCS = "Tensor scores, Tensor lengths, SymInt words, SymInt labels, bool single_root"
 
 
 def _inputs(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool, *_: Any) -> tuple[Any, ...]:
@@ -26,16 +31,17 @@ def _inputs(scores: Tensor, lengths: Tensor, words: int, labels: int, single_roo
     return scores, words, lengths, labels, single_root
 
 
-@cpu_loop(
-    "spanning_tree_top_k",
-    "spanning_trees.compiled:batch_top_k",
-    lambda *arguments: 10 * arguments[-1] * arguments[0].numel(),
-    inputs=_inputs,
+top_k = compiled_operator(
+    f"spanning_tree_top_k({_ARCS}, SymInt k) -> (Tensor, Tensor)",
+    results=lambda scores, lengths, words, labels, single_root, k: (
+        scores.new_empty(scores.shape[0], k),
+        lengths.new_full((scores.shape[0], k, words), scores.shape[1]),
+    ),
+    loop=compiled.batch_top_k,
+    reads=_inputs,
+    operations=lambda *arguments: 10 * arguments[-1] * arguments[0].numel(),
 )
-def top_k(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool, k: int) -> tuple[Tensor, Tensor]:
-    """Values [B, k], and the parts [B, k, n] of the trees, P where there are none."""
-    batch = scores.shape[0]
-    return scores.new_empty(batch, k), lengths.new_full((batch, k, words), scores.shape[1])
+"""Values [B, k], and the parts [B, k, n] of the trees, P where there are none."""
 
 
 def _searches(scores: Tensor, *_: Any) -> int:
@@ -43,15 +49,15 @@ def _searches(scores: Tensor, *_: Any) -> int:
     return 10 * scores.shape[1] * scores.numel()
 
 
-@max_marginals_loop(
-    "spanning_tree_max_marginals",
-    "spanning_trees.compiled:batch_max_marginals",
-    _searches,
-    inputs=lambda scores, *others: (*_inputs(scores, *others), *(others[4:] or [scores.new_empty(0, 0)])),
+max_marginals = max_marginals_operator(
+    f"spanning_tree_max_marginals({_ARCS}) -> Tensor",
+    results=lambda scores, *_: scores.new_full(scores.shape, -torch.inf),
+    loop=compiled.batch_max_marginals,
+    gradient_loop=compiled.batch_max_marginals_gradient,
+    reads=lambda scores, *others: (*_inputs(scores, *others), *(others[4:] or [scores.new_empty(0, 0)])),
+    operations=_searches,
 )
-def max_marginals(scores: Tensor, lengths: Tensor, words: int, labels: int, single_root: bool) -> Tensor:
-    """Max-marginals [B, P]: the best tree with each arc, for each of them."""
-    return scores.new_full(scores.shape, -torch.inf)
+"""Max-marginals [B, P]: the best tree with each arc, for each of them."""
 
 
 def _log_partition(arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool) -> Tensor:
@@ -68,17 +74,18 @@ def _sum_inputs(arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool) 
     return arcs, root, lengths, single_root
 
 
-@cpu_loop(
-    "spanning_tree_sums",
-    "spanning_trees.compiled_elimination:batch_sums",
-    lambda arcs, *_: arcs.shape[1] * arcs.numel(),
-    exp_oracle_backward(_curvature),
-    save_inputs_and_statistics,
-    inputs=_sum_inputs,
+log_partition_and_marginals = compiled_operator(
+    "spanning_tree_sums(Tensor arcs, Tensor root, Tensor lengths, bool single_root) -> (Tensor, Tensor, Tensor)",
+    results=lambda arcs, root, *_: (
+        arcs.new_empty(arcs.shape[0]),
+        arcs.new_zeros(arcs.shape),
+        root.new_zeros(root.shape),
+    ),
+    loop=compiled_elimination.batch_sums,
+    reads=_sum_inputs,
+    operations=lambda arcs, *_: arcs.shape[1] * arcs.numel(),
     finish=without_statistics,
+    gradient=exp_oracle_backward(_curvature),
+    save=save_inputs_and_statistics,
 )
-def log_partition_and_marginals(
-    arcs: Tensor, root: Tensor, lengths: Tensor, single_root: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-partition [B], and probabilities of arcs [B, n, n] and of roots [B, n]."""
-    return arcs.new_empty(arcs.shape[0]), arcs.new_zeros(arcs.shape), root.new_zeros(root.shape)
+"""Log-partition [B], and probabilities of arcs [B, n, n] and of roots [B, n]."""

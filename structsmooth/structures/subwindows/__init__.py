@@ -48,6 +48,7 @@ class Subwindows(Structure):
     """
 
     potential_names = ("scores",)
+    field_names = ("max_sets",)
 
     def __init__(self, scores: Tensor, *, validate_args: bool | None = None, max_sets: int = 10_000_000) -> None:
         self.scores = scores

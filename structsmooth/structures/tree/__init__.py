@@ -1,6 +1,6 @@
 """Trees: labels of nodes with scores for labels and for pairs of a node and its parent."""
 
-from typing import Any, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.operators import with_gradients_of_scores
+from structsmooth.structures.oracles import Oracles, Queries
 from structsmooth.structures.tree import operators, reference
 
 
@@ -51,9 +52,16 @@ class Tree(Structure):
         (tensor([2.5000]), tensor([[1, 1, 0]]))
     """
 
+    oracles: Oracles[Queries] = Oracles(
+        cpu=operators,  # loops that numba compiles
+        cuda=operators,  # copies to the CPU take less time than a step of torch for each node
+        plain=reference,  # torch, node by node
+        export=reference,
+    )
     labels_are_classes = True
     potential_names = ("unary", "pairwise")
     row_names = ("parents", "mask")
+    field_names: ClassVar[tuple[str, ...]] = ("backend",)
 
     def __init__(
         self,
@@ -125,7 +133,7 @@ class Tree(Structure):
         Values are -inf, and labels 0, where fewer than k labelings have a finite score.
         """
         k, (unary, pairwise, parents, mask) = check_k(k), self._arguments()
-        values, y = self._oracles.top_k(unary.detach(), pairwise.detach(), parents, mask, k)
+        values, y = self.oracles.top_k(unary.detach(), pairwise.detach(), parents, mask, k)
 
         def scores(unary: Tensor, pairwise: Tensor) -> Tensor:
             return reference.scores(unary, pairwise, parents, mask, y)
@@ -134,30 +142,20 @@ class Tree(Structure):
 
     def logsumexp(self) -> Tensor:
         """Log-partition function [B] (Algorithm 9); twice differentiable."""
-        return cast(Tensor, self._oracles.log_partition(*self._arguments()))
+        return self.oracles.log_partition(*self._arguments())
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """Marginals of labels [B, N, S] and of pairs of parent and node [B, N, S, S]; differentiable."""
-        node, edge = self._oracles.marginals(*self._arguments())
+        node, edge = self.oracles.marginals(*self._arguments())
         return node, edge
 
     def max_marginals(self) -> Tensor:
         """Largest score [B, N, S] of a labeling with y_v = j (Definition 13); zero on padding."""
-        return cast(Tensor, self._oracles.max_marginals(*self._arguments()))
+        return self.oracles.max_marginals(*self._arguments())
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:
         """Samples at uniform numbers, as in :class:`~structsmooth.structures.distribution.Distribution`."""
-        return cast(Tensor, self._oracles.sample(*self._arguments(), uniform))
-
-    @property
-    def _oracles(self) -> Any:
-        """The module whose functions are the oracles of the tree."""
-        return operators if self._compiled else reference
-
-    @property
-    def _compiled(self) -> bool:
-        # On a GPU, too: copies to the CPU take less time than a step of torch for each node.
-        return checks.is_compiled(self.backend, torch.device("cpu"))
+        return self.oracles.sample(*self._arguments(), uniform)
 
     @property
     def _hangs(self) -> Tensor:

@@ -29,7 +29,7 @@ def by_mistakes(tree: Tree, y: Tensor) -> ByCount:
         return polynomials.split(reference.recursion(polynomials, unary, pairwise, forest))
 
     plain = ByCount((unary, pairwise), recursion, 1 + nodes, lambda parts: parts[0].argmax(-1))
-    if not (batch and tree._compiled and can_read_values()):
+    if not (batch and tree.oracles is Tree.oracles.cpu and can_read_values()):
         return plain
     shapes: dict[tuple[int, ...], list[int]] = {}
     for b, parents in enumerate(torch.where(tree.mask, tree.parents, _PADDING).tolist()):

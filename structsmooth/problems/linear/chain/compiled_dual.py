@@ -26,7 +26,7 @@ from structsmooth.problems.linear.chain.compiled_primal import (
 @compiled
 def block(i, data, statistics):
     """Where the tokens of example i start, their number, and a view of its rows of statistics."""
-    offsets, states = data[1], statistics.shape[1]
+    offsets, states = data.offsets, statistics.shape[1]
     first = offsets[i]
     length = offsets[i + 1] - first
     return first, length, statistics[first + i * states : first + length + (i + 1) * states]
@@ -66,8 +66,7 @@ def mean_score(transition, length, unary, statistics, used):
 @compiled
 def gathered(data, weights):
     """Slots, rows and sums for :func:`gather`."""
-    features, sentence_offsets, _, _, _, _, _ = data
-    most = most_entries(features, sentence_offsets)
+    most = most_entries(data.features, data.offsets)
     return np.full(weights.shape[0], -1, np.int32), np.empty(most, np.int32), np.empty((most, weights.shape[1]))
 
 
@@ -78,8 +77,7 @@ def gather(first, length, data, node, slots, rows, sums):
     A feature that several tokens have gives one row, as norms need it; tokens whose nodes are all zero give none.
     ``slots`` is -1 everywhere, before and after.
     """
-    features, _, _, _, _, _, _ = data
-    states, count = node.shape[1], 0
+    features, states, count = data.features, node.shape[1], 0
     for t in range(length):
         if is_zero(node[t]):
             continue
@@ -141,7 +139,7 @@ def add_statistics(length, factor, node, edge, used, out_node, out_edge):
 def block_values(data, weights, packed, from_labels, values):
     """Block gaps of examples, or block margins: what the score of the statistics is above that of the labels."""
     work = workspace(data, weights.shape[1], ())
-    offsets, example_weights, transition, used = data[1], data[5], work.transition, work.used
+    offsets, example_weights, transition, used = data.offsets, data.example_weights, work.transition, work.used
     statistics = zero_statistics(work, weights.shape[1])
     score_transitions(data, weights, 1.0, work)
     for i in range(values.shape[0]):
@@ -156,11 +154,11 @@ def block_values(data, weights, packed, from_labels, values):
 @entry_point
 def expected_cost(data, states, packed):
     """Sum of the costs under the statistics, each times the weight of its example."""
-    _, offsets, labels, costs, _, example_weights, _ = data
+    labels, costs, example_weights = data.labels, data.costs, data.example_weights
     work, total = workspace(data, states, ()), 0.0
     statistics = zero_statistics(work, states)
     for i in range(example_weights.shape[0]):
-        first, length = read_block(i, offsets, packed, statistics, work.used)
+        first, length = read_block(i, data.offsets, packed, statistics, work.used)
         cost = 0.0
         for t in range(length):
             cost += costs[first + t] * (1.0 - statistics[t, labels[first + t]])
@@ -172,12 +170,12 @@ def expected_cost(data, states, packed):
 @entry_point
 def dual_weights(data, packed, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
-    states, offsets, example_weights = out.shape[1], data[1], data[5]
+    states, offsets, example_weights = out.shape[1], data.offsets, data.example_weights
     work = workspace(data, states, ())
     statistics, used = zero_statistics(work, states), work.used
     for i in range(example_weights.shape[0]):
         first, length = read_block(i, offsets, packed, statistics, used)
         node, edge = statistics[:length], statistics[length:]
-        subtract_labels(first, length, data[2], node, edge, used)
+        subtract_labels(first, length, data.labels, node, edge, used)
         add_parts(first, length, data, node, edge, used, factor * example_weights[i], out)
         clear_read(length, statistics, used)

@@ -32,10 +32,7 @@ from structsmooth.structures.chain.compiled import (
 )
 
 # Tuples that compiled passes take:
-#   data: features as in compiled_features, sentence offsets, labels of tokens, costs of mistakes at tokens (-inf
-#       forbids them),
-#       transition_scale, the weight of each example in means over all, and scores of what is forbidden [S + 2, S]: of
-#       transitions, first labels and last labels, FORBIDDEN or 0; without rows if nothing is forbidden
+#   data: ChainArrays
 #   smoothing: () for the max oracle, (mu,) for the exp oracle, (mu, k) for the top-K oracle. Only the oracle of that
 #       length is compiled.
 
@@ -54,7 +51,7 @@ Workspace = namedtuple(
 @compiled
 def workspace(data, states, smoothing):
     """Scratch arrays for the longest example and the outputs of its oracle."""
-    steps, offsets = 0, data[1]
+    steps, offsets = 0, data.offsets
     for i in range(offsets.shape[0] - 1):
         steps = max(steps, offsets[i + 1] - offsets[i])
     slots = smoothing[1] if len(smoothing) == 2 else 1
@@ -105,7 +102,7 @@ def score_transitions(data, weights, scale, work):
     They are a copy: several threads may change the weights, and a step that saw different transitions at different
     times would not know its gap.
     """
-    transition, most, factor, forbidden = work.transition, work.most, scale * data[4], data[6]
+    transition, most, factor, forbidden = work.transition, work.most, scale * data.transition_scale, data.forbidden
     for p in range(transition.shape[0]):
         _score_transitions_from(p, weights, factor, forbidden, transition, most)
 
@@ -113,7 +110,7 @@ def score_transitions(data, weights, scale, work):
 @compiled
 def score_used_transitions(data, weights, work):
     """:func:`score_transitions` from the labels whose edges are in use, where no other weights have changed."""
-    transition, most, factor, forbidden = work.transition, work.most, data[4], data[6]
+    transition, most, factor, forbidden = work.transition, work.most, data.transition_scale, data.forbidden
     numbers, _, count = work.used
     for j in range(count[0]):
         _score_transitions_from(numbers[j], weights, factor, forbidden, transition, most)
@@ -125,10 +122,9 @@ def potentials(i, data, weights, scale, unary, transition):
 
     That of the transitions is taken from their scores, as :func:`score_transitions` gives them.
     """
-    features, sentence_offsets, labels, costs, _, _, forbidden = data
-    states = unary.shape[1]
+    features, labels, costs, forbidden, states = data.features, data.labels, data.costs, data.forbidden, unary.shape[1]
     ends = weights[-2:]
-    first, last = sentence_offsets[i], sentence_offsets[i + 1] - 1
+    first, last = data.offsets[i], data.offsets[i + 1] - 1
     nodes, edges = 0.0, 0.0
     for token in range(first, last + 1):
         t = token - first
@@ -319,7 +315,7 @@ def add_label_parts_atomically(length, node, edge, used, factor, transition_scal
 @compiled
 def add_parts(first, length, data, node, edge, used, factor, out):
     """out += factor * B^T (node, edge) for the example whose tokens start at ``first``."""
-    features, _, _, _, transition_scale, _, _ = data
+    features = data.features
     for t in range(length):
         if not is_zero(node[t]):
             begin, end = attributes(features, first + t)
@@ -327,7 +323,7 @@ def add_parts(first, length, data, node, edge, used, factor, out):
                 r, value = entry(features, first + t, q)
                 add_row(factor * value, node, t, out, r)
     add_block_parts(features, first, length, node, factor, out)
-    add_label_parts(length, node, edge, used, factor, transition_scale, out)
+    add_label_parts(length, node, edge, used, factor, data.transition_scale, out)
 
 
 @compiled
@@ -347,18 +343,17 @@ def full_pass(data, weights, smoothing, node, edge, gradient):
     Returns the sums of the smoothed loss, of the loss and of the expected cost, each times the weight of its example,
     and adds that of the gradient to ``gradient``, if it has rows.
     """
-    _, sentence_offsets, labels, costs, _, example_weights, _ = data
-    states = weights.shape[1]
+    offsets, labels, costs, states = data.offsets, data.labels, data.costs, weights.shape[1]
     work = workspace(data, states, smoothing)
     statistics, edge_statistics = work.node, work.edge[0]
     smoothed_loss, loss, cost = 0.0, 0.0, 0.0
     score_transitions(data, weights, 1.0, work)
-    for i in range(sentence_offsets.shape[0] - 1):
-        first = sentence_offsets[i]
-        length = sentence_offsets[i + 1] - first
+    for i in range(offsets.shape[0] - 1):
+        first = offsets[i]
+        length = offsets[i + 1] - first
         score = potentials(i, data, weights, 1.0, work.unary, work.transition)
         smoothed, best = smoothed_max(work.transition, length, smoothing, work)
-        example_weight = example_weights[i]
+        example_weight = data.example_weights[i]
         smoothed_loss += example_weight * (smoothed - score)
         loss += example_weight * (best - score)
         for t in range(length):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import torch
@@ -20,6 +20,29 @@ from structsmooth.structures import LinearChain
 from structsmooth.structures.checks import ForbiddenLabelsError
 
 compiled_primal = LazyModule("structsmooth.problems.linear.chain.compiled_primal")
+
+
+class ChainArrays(NamedTuple):
+    """What compiled passes take of n sequences with S labels, as arrays.
+
+    Attributes:
+        features: as in :mod:`~structsmooth.problems.linear.chain.compiled_features`.
+        offsets: where the tokens of sequences begin, [n + 1].
+        labels: of tokens.
+        costs: of mistakes at tokens; -inf forbids them.
+        transition_scale: the feature of a transition where it occurs.
+        example_weights: the weight of each sequence in means over all, [n].
+        forbidden: scores [S + 2, S] of transitions, first labels and last labels, ``FORBIDDEN`` or 0; without rows if
+            nothing is forbidden.
+    """
+
+    features: Any
+    offsets: Any
+    labels: Any
+    costs: Any
+    transition_scale: float
+    example_weights: Any
+    forbidden: Any
 
 
 @dataclass(frozen=True)
@@ -60,16 +83,17 @@ class ChainData:
         return crc32(_array(self.sequences.offsets))
 
     @cached_property
-    def arrays(self) -> tuple[Any, ...]:
-        """Features, offsets of sequences, labels, costs, scale of transitions, weights, and what is forbidden."""
-        features, tensors = _features(self.sequences, self.features), (self.sequences.offsets, self.labels, self.costs)
+    def arrays(self) -> ChainArrays:
+        """What compiled passes take."""
+        tensors = map(_array, (self.sequences.offsets, self.labels, self.costs))
         forbidden = self.normalized_weights.new_empty(0, self.states)
         if self.mask is not None:
             forbidden = torch.cat([self.mask.transition, *(scores[None] for scores in self.mask[1:])]).clamp_min(
                 compiled_primal.FORBIDDEN
             )
         weights = _array(self.normalized_weights)
-        return features, *map(_array, tensors), self.transition_scale, weights, _array(forbidden)
+        features, (offsets, labels, costs) = _features(self.sequences, self.features), tensors
+        return ChainArrays(features, offsets, labels, costs, self.transition_scale, weights, _array(forbidden))
 
     def parts(self, count: int) -> list["Part"]:
         """The sequences in at most ``count`` consecutive parts, with about equal numbers of tokens."""
@@ -173,10 +197,11 @@ class Part:
     end: int
 
     @property
-    def arrays(self) -> tuple[Any, ...]:
+    def arrays(self) -> ChainArrays:
         """The arrays of :attr:`ChainData.arrays` for these sequences; tokens keep their numbers."""
-        features, offsets, *others, weights, forbidden = self.data.arrays
-        return features, offsets[self.begin : self.end + 1], *others, weights[self.begin : self.end], forbidden
+        arrays = self.data.arrays
+        offsets, weights = arrays.offsets[self.begin : self.end + 1], arrays.example_weights[self.begin : self.end]
+        return arrays._replace(offsets=offsets, example_weights=weights)
 
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""

@@ -58,7 +58,7 @@ def packed(data: ChainData, statistics: Tensor) -> Packed:
     """The packed form of statistics, which may have it already: first starts and kinds are filled in, then entries."""
     if _is_packed(statistics):
         return _checked(data, statistics)
-    rows, offsets = data.checked_statistics(statistics).numpy(), data.arrays[1]
+    rows, offsets = data.checked_statistics(statistics).numpy(), data.arrays.offsets
     counted = Packed.empty(data, 0)
     compiled_packed.pack(rows, offsets, counted.arrays)
     full = Packed.empty(data, int(counted.arrays[0][-1]))
@@ -92,7 +92,7 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
     if not _is_packed(statistics):
         return statistics
     rows = torch.empty(len(data.labels) + data.n * data.states, data.states, dtype=torch.float64)
-    compiled_packed.unpack(_checked(data, statistics).arrays, data.arrays[1], rows.numpy())
+    compiled_packed.unpack(_checked(data, statistics).arrays, data.arrays.offsets, rows.numpy())
     return rows.view(-1)
 
 
@@ -119,7 +119,7 @@ class Changes:
     def packed(self) -> Packed:
         """The statistics after the epoch."""
         starts, kinds = np.empty(self.data.n + 1, np.int64), self.arrays[0]
-        compiled_packed.count_changed(self.data.arrays[1], self.data.states, kinds, starts)
+        compiled_packed.count_changed(self.data.arrays.offsets, self.data.states, kinds, starts)
         after = Packed.empty(self.data, int(starts[-1]))
         after.arrays[0][:], after.arrays[1][:] = starts, kinds
         compiled_packed.gather_changed(self.before.arrays, self.arrays, *after.arrays[::2], after.arrays[3])

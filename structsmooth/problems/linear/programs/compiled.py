@@ -13,12 +13,7 @@ from structsmooth.problems.linear.programs.compiled_features import add_features
 from structsmooth.structures.programs.compiled import follow, max_product
 from structsmooth.structures.spanning_trees.compiled import best_tree, scratch
 
-# Tuples that compiled passes take:
-#   data: the arrays of a program; (its depth, its longest derivation, its number of scores, alternatives of a choice,
-#       whether outputs are spanning trees: 0 no, 1 with one root, 2 with any number of roots);
-#       features of parts, and the most that a part has; (offsets of the parts of examples [n + 1], the score of each
-#       part, roots [n], choices [n], parts of the labels, offsets of the outputs of examples [n + 1], costs of parts);
-#       normalized weights of examples [n]
+# ``data`` are ProgramArrays.
 
 Work = namedtuple("Work", "theta parts value choices stack used scores direction touched y columns tree")
 
@@ -26,11 +21,11 @@ Work = namedtuple("Work", "theta parts value choices stack used scores direction
 @compiled
 def workspace(data):
     """Scratch arrays for one example at a time, in which all scores of the program are forbidden."""
-    program, (depth, longest, scores, _, spanning), _, most, examples, _ = data
-    nodes, largest, length = program[0].shape[0] - 1, 0, 0
-    for i in range(examples[0].shape[0] - 1):
-        largest = max(largest, examples[0][i + 1] - examples[0][i])
-        length = max(length, examples[5][i + 1] - examples[5][i])
+    scores, offsets, output_offsets = data.sizes.scores, data.examples.offsets, data.examples.output_offsets
+    nodes, largest, length = data.program[0].shape[0] - 1, 0, 0
+    for i in range(offsets.shape[0] - 1):
+        largest = max(largest, offsets[i + 1] - offsets[i])
+        length = max(length, output_offsets[i + 1] - output_offsets[i])
     theta = np.full(scores + 1, -np.inf)
     theta[scores] = 0.0
     return Work(
@@ -38,21 +33,21 @@ def workspace(data):
         np.full(scores + 1, -1, np.int32),
         np.empty(nodes + 1),
         np.empty(nodes, np.int32),
-        np.empty(depth + 1, np.int32),
-        np.empty(longest, np.int32),
+        np.empty(data.sizes.depth + 1, np.int32),
+        np.empty(data.sizes.longest, np.int32),
         np.empty(largest),
         np.empty(largest),
         np.empty(largest, np.int32),
         np.empty(length, np.int32),
-        np.empty(max(most, 1), np.int32),
-        tree_scratch(nodes + 1 if spanning else 1),
+        np.empty(max(data.most, 1), np.int32),
+        tree_scratch(nodes + 1 if data.sizes.spanning else 1),
     )
 
 
 @compiled
 def augmented(i, data, weights, scale, work):
     """Scores of the parts of example i plus ``scale`` times their costs, in ``work.scores``; returns their number."""
-    features, offsets, costs = data[2], data[4][0], data[4][6]
+    features, offsets, costs = data.features, data.examples.offsets, data.examples.costs
     begin, count = offsets[i], offsets[i + 1] - offsets[i]
     for p in range(count):
         score = scale * costs[begin + p]
@@ -91,18 +86,19 @@ def tree_scratch(nodes):
 @compiled
 def best(i, data, work):
     """The largest score of an output under ``work.scores``; the output goes to ``work.y``."""
-    program, sizes, examples = data[0], data[1], data[4]
-    begin, root, missing, alternatives = examples[0][i], examples[2][i], sizes[2], sizes[3]
-    places, choices, length = examples[1], examples[3][i], examples[5][i + 1] - examples[5][i]
-    count, program_parts = examples[0][i + 1] - begin - choices * alternatives, length - choices
+    program, sizes, examples = data.program, data.sizes, data.examples
+    begin, root, missing, alternatives = examples.offsets[i], examples.roots[i], sizes.scores, sizes.alternatives
+    places, choices = examples.places, examples.choices[i]
+    length = examples.output_offsets[i + 1] - examples.output_offsets[i]
+    count, program_parts = examples.offsets[i + 1] - begin - choices * alternatives, length - choices
     theta, parts, used, y = work.theta, work.parts, work.used, work.y
     for p in range(count):
         theta[places[begin + p]] = work.scores[p]
         parts[places[begin + p]] = p
     for j in range(program_parts):
         used[j] = missing
-    if sizes[4] > 0:
-        total = best_spanning(root + 1, sizes[4] == 1, work)
+    if sizes.spanning > 0:
+        total = best_spanning(root + 1, sizes.spanning == 1, work)
     else:
         max_product(program, theta, root, work.value, work.choices)
         total = work.value[root]
@@ -171,7 +167,8 @@ def full_pass(data, weights, gradient, begin, end):
 
     The losses are f(w) = max <theta + costs, s> - <theta, labels>.
     """
-    features, (offsets, _, _, _, labels, output_offsets, costs), example_weights = data[2], data[4], data[5]
+    features, example_weights, examples = data.features, data.example_weights, data.examples
+    offsets, output_offsets, labels, costs = examples.offsets, examples.output_offsets, examples.labels, examples.costs
     work, loss, cost = workspace(data), 0.0, 0.0
     for i in range(begin, end):
         first, length = output_offsets[i], output_offsets[i + 1] - output_offsets[i]
@@ -194,7 +191,7 @@ def full_pass(data, weights, gradient, begin, end):
 @entry_point
 def largest_scores(data, scores, values):
     """The largest score of an output of each example, given scores of all parts."""
-    work, offsets = workspace(data), data[4][0]
+    work, offsets = workspace(data), data.examples.offsets
     for i in range(values.shape[0]):
         work.scores[: offsets[i + 1] - offsets[i]] = scores[offsets[i] : offsets[i + 1]]
         values[i] = best(i, data, work)
@@ -203,7 +200,7 @@ def largest_scores(data, scores, values):
 @entry_point
 def best_parts(data, weights, counts):
     """How often the best output of each example has each part, with costs."""
-    work, offsets, ends = workspace(data), data[4][0], data[4][5]
+    work, offsets, ends = workspace(data), data.examples.offsets, data.examples.output_offsets
     for i in range(ends.shape[0] - 1):
         augmented(i, data, weights, 1.0, work)
         best(i, data, work)
@@ -215,7 +212,7 @@ def best_parts(data, weights, counts):
 @entry_point
 def block_gaps(data, weights, statistics, gaps):
     """Block gaps of examples."""
-    work, offsets, example_weights = workspace(data), data[4][0], data[5]
+    work, offsets, example_weights = workspace(data), data.examples.offsets, data.example_weights
     for i in range(gaps.shape[0]):
         count = augmented(i, data, weights, 1.0, work)
         mean = mean_score(work.scores, statistics[offsets[i] : offsets[i + 1]], count)
@@ -225,8 +222,8 @@ def block_gaps(data, weights, statistics, gaps):
 @entry_point
 def dual_weights(data, statistics, factor, out):
     """out += factor * the sum of B^T(m - labels), each times the weight of its example."""
-    features, (offsets, _, _, _, labels, output_offsets, _), example_weights = data[2], data[4], data[5]
-    work = workspace(data)
+    features, example_weights, offsets = data.features, data.example_weights, data.examples.offsets
+    labels, output_offsets, work = data.examples.labels, data.examples.output_offsets, workspace(data)
     for i in range(example_weights.shape[0]):
         count = offsets[i + 1] - offsets[i]
         work.direction[:count] = statistics[offsets[i] : offsets[i + 1]]
@@ -241,7 +238,7 @@ def dual_weights(data, statistics, factor, out):
 @entry_point
 def expected_cost(data, statistics):
     """Sum of the costs under the statistics, each times the weight of its example."""
-    offsets, costs, example_weights, total = data[4][0], data[4][6], data[5], 0.0
+    offsets, costs, example_weights, total = data.examples.offsets, data.examples.costs, data.example_weights, 0.0
     for i in range(example_weights.shape[0]):
         begin, end = offsets[i], offsets[i + 1]
         total += example_weights[i] * mean_score(costs[begin:end], statistics[begin:end], end - begin)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,39 @@ from structsmooth.structures.programs import Program, ProgramBuilder, cached_pro
 from structsmooth.structures.projective_trees import projective_trees
 
 compiled = LazyModule("structsmooth.structures.programs.compiled")
+
+
+class Sizes(NamedTuple):
+    """Numbers of a program and of its outputs."""
+
+    depth: int
+    longest: int  # scores of a derivation
+    scores: int
+    alternatives: int  # of a choice
+    spanning: int  # whether outputs are spanning trees: 0 no, 1 with one root, 2 with any number of roots
+
+
+class Examples(NamedTuple):
+    """Arrays of n examples, of whose parts there are numbers throughout."""
+
+    offsets: Any  # of their parts [n + 1]
+    places: Any  # the score of the program that each part is
+    roots: Any  # [n]
+    choices: Any  # their numbers [n]
+    labels: Any  # parts of the labels
+    output_offsets: Any  # of the labels [n + 1]
+    costs: Any  # of parts
+
+
+class ProgramArrays(NamedTuple):
+    """What compiled passes take of a problem."""
+
+    program: Any  # its arrays
+    sizes: Sizes
+    features: Any  # of parts
+    most: int  # features of a part
+    examples: Examples
+    example_weights: Any  # in means over all [n]
 
 
 @dataclass(frozen=True)

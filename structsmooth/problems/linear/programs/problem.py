@@ -16,7 +16,7 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.linear.programs.features import PartFeatures
-from structsmooth.problems.linear.programs.parts import ProgramParts
+from structsmooth.problems.linear.programs.parts import Examples, ProgramArrays, ProgramParts, Sizes
 from structsmooth.problems.linear.programs.structure import PartScores, SpanningScores, with_choices
 from structsmooth.problems.reductions import all_reduced, mean, mean_rows
 from structsmooth.problems.sharding import of_examples
@@ -264,15 +264,15 @@ class ProgramProblem(LinearProblem):
             raise ValueError(f"labels of example {int((values != counts).long().argmax())} are no output of it")
 
     @property
-    def arrays(self) -> tuple[Any, ...]:
-        """The program, features, labels and costs, as all compiled passes take them."""
+    def arrays(self) -> ProgramArrays:
+        """What all compiled passes take."""
         parts, program = self.program_parts, self.program_parts.program
         spanning = ("no", "one root", "roots").index(parts.spanning)
-        sizes = (program.depth, program.longest, program.scores, parts.alternatives, spanning)
+        sizes = Sizes(program.depth, program.longest, program.scores, parts.alternatives, spanning)
         labels = (self._outputs, self._ends, self.part_costs)
         tensors = (parts.offsets, parts.scores, parts.roots, parts.numbers_of_choices, *labels)
-        examples = tuple(tensor.numpy() for tensor in tensors)
-        return program.arrays, sizes, *self.part_features.rows, examples, self.normalized_weights.numpy()
+        examples, weights = Examples(*(tensor.numpy() for tensor in tensors)), self.normalized_weights.numpy()
+        return ProgramArrays(program.arrays, sizes, *self.part_features.rows, examples, weights)
 
     def _passed(self, w: Tensor, gradient: Tensor) -> tuple[float, float]:
         """Mean loss and cost of the best outputs; the gradient is added if there is an array for it."""

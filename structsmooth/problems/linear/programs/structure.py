@@ -24,6 +24,7 @@ class PartScores(DynamicProgram):
     """
 
     potential_names = ("scores",)
+    field_names = ("places", "length", "_program", "_root")
 
     def __init__(self, scores: Tensor, program: Program, places: Tensor, root: int, length: int) -> None:
         self.scores, self.places, self.length = scores, places, length
@@ -64,6 +65,7 @@ class SpanningScores(Structure):
     """
 
     potential_names = ("scores",)
+    field_names = ("words", "single_root")
 
     def __init__(self, scores: Tensor, words: int, single_root: bool) -> None:
         self.scores, self.words, self.single_root = scores, words, single_root

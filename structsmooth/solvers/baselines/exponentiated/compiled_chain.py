@@ -47,7 +47,7 @@ def gibbs_pass(data, logs, statistics, log_partitions):
 
     Log-potentials of what is forbidden are set.
     """
-    states, forbidden = logs.shape[1], data[6]
+    states, forbidden = logs.shape[1], data.forbidden
     work = workspace(data, states, ())
     for i in range(log_partitions.shape[0]):
         _, length, log = block(i, data, logs)
@@ -62,9 +62,9 @@ def gibbs_pass(data, logs, statistics, log_partitions):
 @compiled
 def _augmented(i, data, weights, lead, lead_scale, out):
     """Cost-augmented potentials [T + S, S] of example i at weights + lead_scale * lead."""
-    features, sentence_offsets, labels, costs, transition_scale, _, forbidden = data
+    features, labels, costs, forbidden = data.features, data.labels, data.costs, data.forbidden
     rows, states = weights.shape
-    first, end = sentence_offsets[i], sentence_offsets[i + 1]
+    first, end, transition_scale = data.offsets[i], data.offsets[i + 1], data.transition_scale
     for token in range(first, end):
         t = token - first
         for s in range(states):
@@ -135,7 +135,7 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
     entropy, shrink and rounding.
     """
     (weights, lead), (logs, statistics, log_partitions), (lam, level, shrink, rounding) = vectors, gibbs, settings
-    _, _, labels, costs, transition_scale, of_examples, _ = data
+    labels, costs, transition_scale, of_examples = data.labels, data.costs, data.transition_scale, data.example_weights
     states = weights.shape[1]
     work, calls = workspace(data, states, ()), 0
     node, edge = work.node, work.edge[0]

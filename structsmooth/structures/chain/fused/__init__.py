@@ -6,17 +6,33 @@ and float64 for float64. Between passes, the messages [B, T, S] are kept, which 
 the backward pass of the log-partition function gives its gradient right away, without marginals between.
 """
 
+from torch import Tensor
+
 from structsmooth.structures.chain.fused.exponential import sample
 from structsmooth.structures.chain.fused.outputs import max_marginals, scores, smoothed_top_k
 from structsmooth.structures.chain.fused.stretches import log_partition, marginals, surprisals, top_k
+from structsmooth.structures.chain.reference import filtered
+from structsmooth.structures.oracles import Traits
 
 __all__ = [
+    "filtered",
     "log_partition",
     "marginals",
     "max_marginals",
+    "node_marginals",
     "sample",
     "scores",
     "smoothed_top_k",
+    "sums",
     "surprisals",
     "top_k",
+    "traits",
 ]
+
+traits = Traits(checks_labels=True, checks_scores=True, differentiates_top_k=True, keeps_digits=True)
+sums = None
+
+
+def node_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
+    """Node marginals [B, T, S]."""
+    return marginals(unary, transition, lengths)[0]

@@ -203,8 +203,7 @@ def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
 
 def _values(unary: Tensor, transition: Tensor, lengths: Tensor, y: Tensor) -> Tensor:
     kernel = filter_stretches if is_long(unary, transition) else filter_messages
-    values: Tensor = kernel(unary, transition, lengths, y)[0]
-    return values
+    return kernel(unary, transition, lengths, y)[0]
 
 
 def marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,5 +242,5 @@ def best_of_stretches(unary: Tensor, transition: Tensor, lengths: Tensor) -> tup
 def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, T]."""
     if k == 1 and is_long(unary, transition):
-        return best_of_stretches(unary, transition, lengths)  # type: ignore[no-any-return]
-    return outputs.top_k(unary, transition, lengths, k)  # type: ignore[no-any-return]
+        return best_of_stretches(unary, transition, lengths)
+    return outputs.top_k(unary, transition, lengths, k)

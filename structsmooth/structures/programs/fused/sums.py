@@ -75,7 +75,7 @@ def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _plain_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
-    return reference.probabilities(scores, root_index, handle) * weights[:, None]
+    return reference.marginals(scores, root_index, handle)[0] * weights[:, None]
 
 
 @operator("program_fused_parts", like_scores, _parts_backward)
@@ -106,7 +106,7 @@ def _plain_tangents(
     scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, directions: Tensor, handle: int
 ) -> tuple[Tensor, Tensor]:
     def moves(scores: Tensor) -> Tensor:
-        return (reference.probabilities(scores, root_index, handle) * directions).sum(1)
+        return (reference.marginals(scores, root_index, handle)[0] * directions).sum(1)
 
     (turned,) = gradients_of(lambda s: (moves(s) * weights).sum(), (scores,))
     return turned, moves(scores)
@@ -146,15 +146,13 @@ def tangents(
 
 def log_partition(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     """Log-partition [B]; twice differentiable by kernels, and thrice by torch."""
-    log_z: Tensor = log_sums(scores, root_index, handle)[0]
-    return log_z
+    return log_sums(scores, root_index, handle)[0]
 
 
-def probabilities(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
+def marginals(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor]:
     """Probabilities [B, P]; differentiable."""
     values = log_sums(scores, root_index, handle)[1].detach()
-    parts: Tensor = weighted_parts(scores, root_index, values, scores.new_ones(len(scores)), handle)
-    return parts
+    return (weighted_parts(scores, root_index, values, scores.new_ones(len(scores)), handle),)
 
 
 @operator("program_fused_max_marginals", like_scores, gradient_of_plain(reference.max_marginals, 1))
