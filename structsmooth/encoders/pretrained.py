@@ -62,6 +62,12 @@ class PretrainedEncoder:
         if self.room < 2:
             raise ValueError(f"the network reads {self.room} pieces at once, which is too few")
 
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The layers 1 to ``depth`` of the network."""
+        lists = (module for module in self.network.modules() if isinstance(module, nn.ModuleList))
+        return next(found for found in lists if len(found) == self.depth)
+
     @classmethod
     def open(cls, place: str) -> "PretrainedEncoder":
         """The encoder in a folder, or of a name in the hub of Hugging Face; each is read once.
