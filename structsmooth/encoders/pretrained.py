@@ -21,7 +21,7 @@ from structsmooth.messages import stage
 # What an encoder is, by which it is known again: not what its folder says about it.
 _FILES = ("config.json", "model*.safetensors", "pytorch_model*.bin", "tokenizer*", "vocab*", "merges*", "*.model")
 _LENGTH = 512  # where neither the network nor its tokenizer has a limit
-_ROWS = 16384  # pieces of a batch, padding included
+_ROWS = 1024  # pieces of a batch, padding included: what layers compute of more would leave the cache of a processor
 _BLOCK = 1 << 20
 _INSTALL = "encoders need transformers: pip install 'structsmooth[encoders]'"
 

@@ -135,7 +135,9 @@ class Network(nn.Module):
     def chain(self, tagged: Tagged, numbers: Sequence[int]) -> LinearChain:
         """The chain over the tags of some sentences."""
         windows = [window for i in numbers for window in tagged.windows[i]]
-        rows = self.encoder.rows(tagged.pieces, windows, [self.encoder.depth])
+        return self._chain(self.encoder.rows(tagged.pieces, windows, [self.encoder.depth]), tagged, numbers)
+
+    def _chain(self, rows: Tensor, tagged: Tagged, numbers: Sequence[int]) -> LinearChain:
         lengths = torch.tensor([len(tagged.states[i]) for i in numbers], device=rows.device)
         return self.head((pad(rows, lengths), lengths))
 
@@ -152,7 +154,11 @@ class Network(nn.Module):
         """The best tags of sentences, well-formed if the tags are constrained."""
         found = list[list[Any]]()
         for numbers in batches_of([len(states) for states in tagged.states]):
-            chain = self.chain(tagged, numbers)
+            windows = [window for i in numbers for window in tagged.windows[i]]
+            parts = list(self.encoder.features(tagged.pieces, windows, [self.encoder.depth]))
+            order = np.argsort(np.concatenate([words for words, _ in parts]))
+            rows = torch.cat([found for _, found in parts])[torch.from_numpy(order)]
+            chain = self._chain(rows, tagged, numbers)
             exact = LinearChain(chain.unary.double().cpu(), chain.transition.double().cpu(), chain.lengths.cpu())
             found += [self.tags.named(ranked[0][1]) for ranked in best_labels([self._well_formed(exact)], 1)]
         return found
@@ -212,7 +218,7 @@ def tune(
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed)
     torch.manual_seed(settings.seed)
     network = Network(encoder, tags, settings, cost)
-    optimizer = torch.optim.AdamW(network.groups(settings.step_size))
+    optimizer = torch.optim.AdamW(network.groups(settings.step_size), fused=True)
     per_epoch = -(-len(train.states) // settings.batch)
     total = settings.epochs * per_epoch
     warm = max(1, round(_WARM_UP * total))

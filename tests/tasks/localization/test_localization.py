@@ -13,8 +13,9 @@ from PIL import Image
 from small_tasks import small_networks
 from torch import nn
 
-from structsmooth import BCFW, IncrementalProxLinear, Max, ProxLinear
+from structsmooth import BCFW, Max, ProxLinear
 from structsmooth.cli import main
+from structsmooth.solvers import IncrementalProxLinear
 from structsmooth.tasks import Localization
 from structsmooth.tasks.localization import FittedLocalization
 from structsmooth.tasks.localization.box_features import BACKBONES, load_backbone, load_features
