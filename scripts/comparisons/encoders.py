@@ -1,9 +1,10 @@
 """A pretrained encoder under a chain: words, frozen features, both, and fine-tuning with and without a solved head.
 
 Every method trains on the first sentences of the training file. Words, frozen features and both are one linear problem
-each, solved by the task's default. Fine-tuning ends with the network as it was trained (tuned) and, from the same run,
-with words beside its last layer in a head that is solved (head). Seconds are CPU seconds of training on one thread, and
-encoding those of computing the features of the training sentences once, or of fine-tuning in the last row.
+each, solved by the task's default solver, in so many passes. Fine-tuning ends with the network as it was trained
+(tuned) and, from the same run, with words beside its last layer in a head that is solved (head). Seconds are CPU
+seconds of training on one thread, and encoding those of computing the features of the training sentences once, or of
+fine-tuning in the last row.
 """
 
 import time
@@ -26,6 +27,8 @@ from structsmooth.tasks import NER
 from structsmooth.text.corpus import Corpus
 from structsmooth.text.encoders import DictionaryEncoder
 
+METHODS = ("words", "frozen", "both", "tuned")
+
 
 class Answer(NamedTuple):
     """F1 in percent of the first sentences and of all, CPU seconds of encoding and training, and the relative gap."""
@@ -44,28 +47,38 @@ def scores(fitted: Any, test: Corpus, outputs: list[Any], first: int) -> tuple[f
     return 100 * found[0], 100 * found[1]
 
 
-def linear(task: NER, fitted: Any, train: Corpus, test: Corpus, first: int, encoding: float = 0.0) -> Answer:
-    """The default solver of the task, on its linear problem."""
-    problem = fitted.problem(train)
-    started = time.process_time()
-    result = Experiment(SOLVERS[task.solver](), task.lam, task.passes, 0).run(problem)
-    seconds = time.process_time() - started
-    outputs = [ranked[0][1] for ranked in fitted.predict(result.weights, test)]
-    gap = None if result.row.gap is None else result.row.gap / result.row.objective
-    return Answer(*scores(fitted, test, outputs, first), encoding, seconds, gap)
+def linear(
+    fitted: Any, train: Corpus, test: Corpus, options: Namespace, encoding: float = 0.0
+) -> Iterator[tuple[str, Answer]]:
+    """The default solver of the task, on its linear problem, in each number of passes."""
+    problem, task = fitted.problem(train), fitted.task
+    for passes in options.passes:
+        started = time.process_time()
+        result = Experiment(SOLVERS[task.solver](), task.lam, passes, 0).run(problem)
+        seconds = time.process_time() - started
+        outputs = [ranked[0][1] for ranked in fitted.predict(result.weights, test)]
+        gap = None if result.row.gap is None else result.row.gap / result.row.objective
+        name = f", {passes} passes" if len(options.passes) > 1 else ""
+        yield name, Answer(*scores(fitted, test, outputs, options.first), encoding, seconds, gap)
 
 
 def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -> Iterator[tuple[str, Answer]]:
     """Words, frozen features, and both."""
     fitted: Any = task.fit(train)
-    yield "words", linear(task, fitted, train, test, options.first)
+    if "words" in options.methods:
+        for passes, answer in linear(fitted, train, test, options):
+            yield f"words{passes}", answer
+    if not {"frozen", "both"} & {*options.methods}:
+        return
     PretrainedEncoder.open(options.encoder)
     started = time.process_time()
     frozen = FrozenFeatures.fit(options.encoder, options.layers or None, options.context, train)
     seconds = time.process_time() - started
     for name, attributes in (("frozen", DictionaryEncoder([])), ("both", fitted.attributes)):
-        beside = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, options.scale))
-        yield name, linear(task, beside, train, test, options.first, seconds)
+        if name in options.methods:
+            beside = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, options.scale))
+            for passes, answer in linear(beside, train, test, options, seconds):
+                yield f"{name}{passes}", answer
 
 
 def tuned_answers(
@@ -92,7 +105,8 @@ def tuned_answers(
     encoder.save(folder / str(seed))
     frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
     beside = replace(fitted, attributes=WordsAndFrozen(fitted.attributes, frozen, options.scale))
-    yield "head", linear(task, beside, train, test, options.first, seconds)
+    for passes, answer in linear(beside, train, test, options, seconds):
+        yield f"head{passes}", answer
 
 
 def rows(options: Namespace) -> Iterator[list[str]]:
@@ -106,7 +120,7 @@ def rows(options: Namespace) -> Iterator[list[str]]:
         for name, answer in linear_answers(task, options, train, test):
             yield cells(len(train), name, [answer])
         answers: dict[str, list[Answer]] = {}
-        for seed in range(options.seeds):
+        for seed in options.seeds if "tuned" in options.methods else ():
             with TemporaryDirectory() as folder:
                 for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
                     answers.setdefault(name, []).append(answer)
@@ -131,7 +145,9 @@ def cells(count: int, name: str, several: list[Answer]) -> list[str]:
     option("--layers", None, "of frozen features (default: the middle and the last one)", nargs="+", type=int),
     option("--scale", 0.1, "factor of standardized features", least=0, above=True),
     option("--context", 0, "pieces of neighbouring sentences on either side", least=0),
-    option("--seeds", 0, "runs of fine-tuning, with seeds from 0", least=0),
+    option("--methods", list(METHODS), "tuned has the row of its solved head as well", choices=METHODS),
+    option("--passes", [NER.passes], "of linear problems", least=1),
+    option("--seeds", [0], "of fine-tuning, which is averaged over them", least=0),
     option("--epochs", 2, "passes of fine-tuning", least=1),
     option("--batch", 16, "sentences of a step", least=1),
     option("--step", 2e-4, "largest step size of the encoder", least=0, above=True),

@@ -22,7 +22,7 @@ from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
 
 # Options of some tasks, which users of others may look for.
-_OF_TASKS = {"encoder": "ner, chunking and parsing", "tune": "ner and chunking"}
+_OF_TASKS = {"encoder": "ner, chunking and parsing", "tune": "ner, chunking and localization"}
 SPLITS = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 

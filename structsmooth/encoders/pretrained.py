@@ -21,7 +21,8 @@ from structsmooth.messages import stage
 # What an encoder is, by which it is known again: not what its folder says about it.
 _FILES = ("config.json", "model*.safetensors", "pytorch_model*.bin", "tokenizer*", "vocab*", "merges*", "*.model")
 _LENGTH = 512  # where neither the network nor its tokenizer has a limit
-_ROWS = 16384  # pieces of a batch, padding included
+# Pieces of a batch, padding included. What layers compute of more would leave the cache of a processor.
+_PIECES, _PIECES_ON_GPU = 1 << 10, 1 << 14
 _BLOCK = 1 << 20
 _INSTALL = "encoders need transformers: pip install 'structsmooth[encoders]'"
 
@@ -61,6 +62,16 @@ class PretrainedEncoder:
         self.room = _longest(tokenizer, network) - len(self.before) - len(self.after)
         if self.room < 2:
             raise ValueError(f"the network reads {self.room} pieces at once, which is too few")
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The layers 1 to ``depth`` of the network."""
+        lists = (module for module in self.network.modules() if isinstance(module, nn.ModuleList))
+        return next(found for found in lists if len(found) == self.depth)
 
     @classmethod
     def open(cls, place: str) -> "PretrainedEncoder":
@@ -107,9 +118,10 @@ class PretrainedEncoder:
     ) -> Iterator[tuple[Numbers, Tensor]]:
         """What :meth:`rows` gives, for windows of similar lengths at a time, the longest first."""
         order = sorted(range(len(seen)), key=lambda i: seen[i].end - seen[i].begin)
+        most = _PIECES if self._device.type == "cpu" else _PIECES_ON_GPU
         while order:
             longest = seen[order[-1]].end - seen[order[-1]].begin + len(self.before) + len(self.after)
-            batch = [seen[order.pop()] for _ in range(min(len(order), max(1, _ROWS // longest)))]
+            batch = [seen[order.pop()] for _ in range(min(len(order), max(1, most // longest)))]
             yield np.concatenate([w.words for w in batch]), self.rows(pieces, batch, layers)
 
     def rows(self, pieces: Pieces, seen: Sequence[Window], layers: Sequence[int]) -> Tensor:
@@ -147,7 +159,7 @@ class PretrainedEncoder:
         """Hidden layers of pieces, joined: [B, T, layers · width]."""
         rows = [torch.tensor([*self.before, *text.tolist(), *self.after]) for text in texts]
         ids, mask = (pad_sequence(x, batch_first=True) for x in (rows, [torch.ones_like(row) for row in rows]))
-        device = next(self.network.parameters()).device
+        device = self._device
         out: Any = self.network(input_ids=ids.to(device), attention_mask=mask.to(device), output_hidden_states=True)
         return torch.cat([out.hidden_states[layer] for layer in layers], 2)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import inf
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -39,8 +39,8 @@ LOSSES: Mapping[TuningLoss, Callable[[Cost], StructuralHinge]] = {
 }
 """Losses for the cost of a task, by name: the last one is the hinge, smoothed by the five best taggings."""
 # Step sizes of the head and of the scores of pairs of tags, by that of the encoder: the fewer examples a parameter has
-# to learn from, the longer its steps. Scores of pairs would not move at the steps of the encoder.
-_HEAD, _PAIRS = 10.0, 100.0
+# to learn from, the longer its steps. Scores of pairs would not move at the steps of the encoder. Adapters are few.
+_HEAD, _PAIRS, _ADAPTERS = 10.0, 100.0, 10.0
 _WARM_UP = 0.1  # share of all steps
 _CLIP = 5.0  # norm of a gradient
 _NEAR = 16  # batches among which sentences are sorted by length
@@ -62,6 +62,7 @@ class Tuning:
         patience: epochs without a better score after which no other one is made; all are made if not given.
         checkpointing: compute layers again in the backward pass, in place of keeping what they have computed.
         constrained: the outputs of training are the well-formed taggings alone.
+        rank: that of low-rank adapters, which are tuned in the place of its weights; none if not given.
     """
 
     last: int | None
@@ -74,6 +75,7 @@ class Tuning:
     patience: int | None = None
     checkpointing: bool = False
     constrained: bool = False
+    rank: int | None = None
 
 
 class Tagged(NamedTuple):
@@ -118,20 +120,24 @@ class Network(nn.Module):
         if last is not None:
             if last > encoder.depth:
                 raise ValueError(f"the encoder has {encoder.depth} layers, of which last:{last} cannot be tuned")
-            lists = (module for module in self.body.modules() if isinstance(module, nn.ModuleList))
-            layers = list(next(found for found in lists if len(found) == encoder.depth))
-            nn.ModuleList(layers[encoder.depth - last :]).requires_grad_(True)
+            nn.ModuleList(list(encoder.layers)[encoder.depth - last :]).requires_grad_(True)
+        self.rank = settings.rank
+        if self.rank is not None:
+            self.body = _adapted(encoder, self.rank)
 
     def groups(self, step_size: float) -> list[dict[str, Any]]:
         """Parameters with their step sizes."""
         body = [parameter for parameter in self.body.parameters() if parameter.requires_grad]
         groups = (body, list(self.head.linear.parameters()), self.head.transitions())
-        return [{"params": group, "lr": step_size * f} for group, f in zip(groups, (1, _HEAD, _PAIRS), strict=True)]
+        factors = (1.0 if self.rank is None else _ADAPTERS, _HEAD, _PAIRS)
+        return [{"params": group, "lr": step_size * f} for group, f in zip(groups, factors, strict=True)]
 
     def chain(self, tagged: Tagged, numbers: Sequence[int]) -> LinearChain:
         """The chain over the tags of some sentences."""
         windows = [window for i in numbers for window in tagged.windows[i]]
-        rows = self.encoder.rows(tagged.pieces, windows, [self.encoder.depth])
+        return self._chain(self.encoder.rows(tagged.pieces, windows, [self.encoder.depth]), tagged, numbers)
+
+    def _chain(self, rows: Tensor, tagged: Tagged, numbers: Sequence[int]) -> LinearChain:
         lengths = torch.tensor([len(tagged.states[i]) for i in numbers], device=rows.device)
         return self.head((pad(rows, lengths), lengths))
 
@@ -148,7 +154,11 @@ class Network(nn.Module):
         """The best tags of sentences, well-formed if the tags are constrained."""
         found = list[list[Any]]()
         for numbers in batches_of([len(states) for states in tagged.states]):
-            chain = self.chain(tagged, numbers)
+            windows = [window for i in numbers for window in tagged.windows[i]]
+            parts = list(self.encoder.features(tagged.pieces, windows, [self.encoder.depth]))
+            order = np.argsort(np.concatenate([words for words, _ in parts]))
+            rows = torch.cat([found for _, found in parts])[torch.from_numpy(order)]
+            chain = self._chain(rows, tagged, numbers)
             exact = LinearChain(chain.unary.double().cpu(), chain.transition.double().cpu(), chain.lengths.cpu())
             found += [self.tags.named(ranked[0][1]) for ranked in best_labels([self._well_formed(exact)], 1)]
         return found
@@ -208,7 +218,7 @@ def tune(
     accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed)
     torch.manual_seed(settings.seed)
     network = Network(encoder, tags, settings, cost)
-    optimizer = torch.optim.AdamW(network.groups(settings.step_size))
+    optimizer = torch.optim.AdamW(network.groups(settings.step_size), fused=True)
     per_epoch = -(-len(train.states) // settings.batch)
     total = settings.epochs * per_epoch
     warm = max(1, round(_WARM_UP * total))
@@ -244,10 +254,30 @@ def tune(
             _save(folder, network, optimizer, history, best)
         accelerator.wait_for_everyone()
     network.load_state_dict(best.parameters)
+    if settings.rank is not None:
+        encoder.network = body = cast(Any, network.body).merge_and_unload()
     if settings.checkpointing:
         body.gradient_checkpointing_disable()
     body.to("cpu").eval().requires_grad_(False)
     return history
+
+
+def _adapted(encoder: PretrainedEncoder, rank: int) -> nn.Module:
+    """The network with low-rank adapters of all products in its layers, which alone are tuned.
+
+    Reference:
+        Hu et al. (2022), "LoRA: Low-Rank Adaptation of Large Language Models".
+    """
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise ImportError("low-rank adapters need peft: pip install peft") from None
+    inside = {id(module) for module in encoder.layers.modules()}
+    names = [name for name, one in encoder.network.named_modules() if id(one) in inside and isinstance(one, nn.Linear)]
+    adapted: nn.Module = get_peft_model(
+        cast(Any, encoder.network), LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=names)
+    )
+    return adapted
 
 
 def _batches(train: Tagged, settings: Tuning, epoch: int) -> list[list[int]]:

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from structsmooth.costs import OneMinusIoU
 from structsmooth.markup import Block, Markup
@@ -21,9 +22,10 @@ from structsmooth.tasks.localization.box_features import (
     FeatureType,
     load_backbone,
     load_features,
+    parted,
 )
 from structsmooth.tasks.localization.examples import Detection, Example, make_examples, overlaps, wanted_examples
-from structsmooth.tasks.localization.heads import HEADS, ClassHeads
+from structsmooth.tasks.localization.heads import HEADS, ClassHeads, TunedHead
 from structsmooth.tasks.localization.proposals import SearchMode, SelectiveSearch
 from structsmooth.tasks.localization.results import (
     class_table,
@@ -56,7 +58,7 @@ class FittedLocalization(FittedTask):
     def problem(self, examples: Sequence[Example]) -> Problem:
         """Structural hinge losses of the proposed boxes; each image is an example."""
         data = [(e, int(overlaps(e.boxes, e.truth).argmax())) for e in examples if e.truth]
-        problem = LinearModuleProblem if self.task.head == "linear" else ModuleProblem
+        problem = LinearModuleProblem if self.task.head == "linear" and not self.task.last else ModuleProblem
         return problem(self.module(), data, OneMinusIoU(), batch_size=1, collate=_batch, chunk_size=_CHUNK)
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> Predictions:
@@ -109,14 +111,18 @@ class FittedLocalization(FittedTask):
     def dim(self) -> int:
         """Weights of all classes."""
         with torch.device("meta"):
-            return sum(parameter.numel() for parameter in self.module().parameters())
+            head = HEADS[self.task.head](self.shape)
+        parts = (head, self.task.tuned_layers)
+        return len(self.task.classes) * sum(p.numel() for part in parts for p in part.parameters())
 
     def module(self) -> ClassHeads:
         """Score modules of the classes with their first weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.task.seed)
             heads = [HEADS[self.task.head](self.shape) for _ in self.task.classes]
-        return ClassHeads(heads, self.task.classes, self.scale)
+        layers = self.task.tuned_layers
+        tuned = [TunedHead(layers, head) for head in heads] if self.task.last else heads
+        return ClassHeads(tuned, self.task.classes, self.scale)
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,15 @@ class Localization(Task):
     """Localization by scores of boxes that selective search proposes, trained with 1 − IoU as cost.
 
     A network that is not trained gives the features of a box. Scores are linear in these features, or a small network
-    of them. Each class has a model of its own. The training label is the proposed box that overlaps the true box most.
+    of them, perhaps behind the last layers of the network, which are tuned. Each class has a model of its own. The
+    training label is the proposed box that overlaps the true box most.
 
     Args:
         classes: classes to find; all classes of the training data if not given.
         head: score of a box: "linear" in its features, or "elu" for a 1 × 1 convolution to 16 channels, ELU and a
             linear map.
         backbone: network that describes boxes; "squeezenet-caffe" was trained on other scales of colours.
+        tune: last:K tunes its last K layers, too, for each class; the objective regularizes how far they move.
         backbone_weights: its weights, a .pt, .safetensors or .npz file. If not given, torchvision downloads them, but
             squeezenet-caffe takes squeezenet_v10/squeezenet1_0_imagenet_rgb.npz from the folder that STRUCTSMOOTH_DATA
             names.
@@ -150,6 +158,7 @@ class Localization(Task):
     classes: list[str] = field(default_factory=list, metadata={"flag": "--class", "metavar": "CLASS"})
     head: Head = "elu"
     backbone: str = field(default="squeezenet-caffe", metadata={"choices": BACKBONES, "metavar": None})
+    tune: str | None = field(default=None, metadata={"metavar": "last:K"})
     backbone_weights: str | None = field(default=None, metadata={"metavar": "FILE"})
     features_cache: str = field(default="runs/features", metadata={"metavar": "DIR"})
     proposals: PositiveInt = 1000
@@ -176,6 +185,24 @@ class Localization(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("backbone", self.backbone, tuple(BACKBONES))
+        _ = self.last  # which refuses others
+
+    @property
+    def last(self) -> int:
+        """How many of the last layers of the network are tuned."""
+        if self.tune is None:
+            return 0
+        kind, _, number = self.tune.partition(":")
+        if kind != "last" or not number.isdecimal() or int(number) < 1:
+            raise ValueError(f"tune must be last:K, such as last:1, got {self.tune!r}")
+        return int(number)
+
+    @cached_property
+    def tuned_layers(self) -> nn.Module:
+        """These layers as they are before they are tuned; none without ``tune``."""
+        if not self.last:
+            return nn.Identity()
+        return parted(load_backbone(self.backbone, self.backbone_weights), self.last)[1].eval()
 
     def read(self, path: str | TextIO, split: Split = "train") -> list[Example]:
         """Images with exactly one object of a class, difficult objects aside, for each class; or images without boxes.
@@ -190,6 +217,8 @@ class Localization(Task):
         classes = self.classes or sorted({entry.label for image in annotated for entry in image.objects or ()})
         wanted = wanted_examples(annotated, classes, 0 if split == "train" else self.negatives)
         backbone = load_backbone(self.backbone, self.backbone_weights)
+        if self.last:
+            backbone, _ = parted(backbone, self.last)
         features = BoxFeatures(backbone, self.features_cache, self.feature_dtype)
         search = SelectiveSearch(self.features_cache, self.proposals, self.search, self.jobs)
         examples = make_examples(wanted, search, features, faults)
@@ -209,8 +238,10 @@ class Localization(Task):
         labelled = [example for example in examples if example.truth is not None]
         if not labelled:
             raise ValueError("these images have no boxes: training needs them")
-        _, channels, height, width = load_features(labelled[0].features).shape
-        norms = torch.cat([load_features(e.features).float().flatten(1).norm(dim=1) for e in labelled])
+        with torch.inference_mode():
+            layers = self.tuned_layers
+            _, channels, height, width = layers(load_features(labelled[0].features).float()).shape
+            norms = torch.cat([layers(load_features(e.features).float()).flatten(1).norm(dim=1) for e in labelled])
         task = replace(self, classes=sorted({example.label for example in labelled}))
         return FittedLocalization(task, _NORM / max(float(norms.mean()), 1e-12), (channels, height, width))
 

@@ -1,5 +1,6 @@
 """Features of boxes in images from a network that is not trained, computed once and kept on disk."""
 
+import copy
 import io
 import os
 from collections.abc import Callable, Mapping
@@ -144,6 +145,24 @@ def load_backbone(name: str, weights: str | None = None) -> nn.Module:
             )
         weights = data_file("localization", _WEIGHTS)
     return BACKBONES[name](PRETRAINED if weights is None else weights)
+
+
+def parted(backbone: nn.Module, last: int) -> tuple[nn.Module, nn.Sequential]:
+    """A network without its last layers that have weights, and these with what is between them and behind.
+
+    Raises:
+        ValueError: the network has no such layers.
+    """
+    layers = getattr(backbone, "layers", backbone)
+    trained = [i for i, layer in enumerate(layers) if any(True for _ in layer.parameters())]
+    if last >= len(trained):
+        raise ValueError(f"the backbone has {len(trained)} layers, of which last:{last} leaves none: take fewer")
+    begin = trained[-last]
+    if layers is backbone:
+        return layers[:begin], layers[begin:]
+    first = copy.copy(backbone)
+    first._modules = backbone._modules | {"layers": layers[:begin]}
+    return first, layers[begin:]
 
 
 def _fingerprint(module: nn.Module) -> str:

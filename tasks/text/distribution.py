@@ -16,7 +16,7 @@ from structsmooth.sequences import Sequences
 from structsmooth.structures import LinearChain
 from structsmooth.tasks.base import LastResultCache, Predictions
 from structsmooth.tasks.probabilities import Parts, ProbabilisticTask
-from structsmooth.tasks.text.exported import exported_tagger, write_encoded_tagger, write_tagger
+from structsmooth.tasks.text.exported import Standalone
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.documents import Document
 from structsmooth.text.encoders import AttributeEncoder
@@ -74,8 +74,7 @@ class TaggingDistribution(ProbabilisticTask):
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:
         """The tagger in Python and numpy; see :mod:`structsmooth.text.standalone`."""
-        how = self.tagger, self.attributes, self._templates, self.inputs.clitics
-        write_tagger(folder, *how, weights, self.temperature)
+        self._standalone(weights).write(folder)
 
     def exported(self, weights: Tensor) -> Exported:
         """All from pieces and numbers of attributes to tags, as :class:`.EncodedTagger` says.
@@ -85,7 +84,7 @@ class TaggingDistribution(ProbabilisticTask):
         """
         if not isinstance(self.attributes, WordsAndFrozen):
             return super().exported(weights)
-        return exported_tagger(self.attributes, self.tagger, weights, self.temperature)
+        return self._standalone(weights).graph(self.attributes)
 
     def write_exported(self, weights: Tensor, path: Path, form: Literal["onnx", "pt2"]) -> None:
         """A folder with ``tagger.onnx`` and a program for text; see :mod:`structsmooth.encoders.standalone`.
@@ -95,8 +94,11 @@ class TaggingDistribution(ProbabilisticTask):
         if form == "pt2" or not isinstance(both := self.attributes, WordsAndFrozen):
             super().write_exported(weights, path, form)
         else:
-            how = self._templates, self.inputs.clitics, weights, self.temperature
-            write_encoded_tagger(path, self.tagger, both, *how)
+            self._standalone(weights).write_with_encoder(both, path)
+
+    def _standalone(self, weights: Tensor) -> Standalone:
+        how = self.tagger, self.attributes, self._templates, self.inputs.clitics
+        return Standalone(*how, weights, self.temperature)
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
         """Precision, recall and F1 of entities, as ``conlleval`` computes them, and F1 of tokens outside O.

@@ -34,7 +34,8 @@ class Encoded(Task):
             last one alone of a tuned encoder.
         context: number of pieces of neighbouring sentences in a document that the encoder reads on either side.
         encoder_scale: factor of its standardized features; the larger it is, the less they are regularized.
-        tune: tune the encoder first: all of it, or last:K for its last K layers; the model then has a copy of it.
+        tune: tune the encoder first: all of it, last:K for its last K layers, or lora:R for low-rank adapters of rank
+            R, which need peft; the model then has a copy of it.
         epochs: passes over the sentences that tune the encoder.
         batch: sentences of a step that tunes it.
         encoder_step: largest step size of the encoder; those of its head are 10 and 100 times as large.
@@ -52,7 +53,7 @@ class Encoded(Task):
     layers: list[int] | None = None
     context: Annotated[int, Interval(0)] = 0
     encoder_scale: Positive = 0.1
-    tune: str | None = field(default=None, metadata={"metavar": "all|last:K"})
+    tune: str | None = field(default=None, metadata={"metavar": "all|last:K|lora:R"})
     epochs: PositiveInt = 3
     batch: PositiveInt = 16
     encoder_step: Positive = 2e-4
@@ -68,17 +69,18 @@ class Encoded(Task):
             raise ValueError("layers, context, tune and embed_encoder are about an encoder: give encoder")
         if self.tune is None and (self.tune_loss != "crf" or self.tune_patience or self.recompute):
             raise ValueError("tune_loss, tune_patience and recompute are about tuning: give tune")
-        _ = self.last_layers  # which refuses others
+        _ = self.tuned_part  # which refuses others
 
     @property
-    def last_layers(self) -> int | None:
-        """How many of the last layers are tuned; ``None`` for all."""
+    def tuned_part(self) -> dict[str, int | None]:
+        """How many of the ``last`` layers are tuned, and the ``rank`` of adapters; ``None`` for all and none."""
+        part: dict[str, int | None] = {"last": None, "rank": None}
         if self.tune is None or self.tune == "all":
-            return None
+            return part
         kind, _, number = self.tune.partition(":")
-        if kind != "last" or not number.isdecimal() or int(number) < 1:
-            raise ValueError(f"tune must be all or last:K, such as last:2, got {self.tune!r}")
-        return int(number)
+        if kind not in ("last", "lora") or not number.isdecimal() or int(number) < 1:
+            raise ValueError(f"tune must be all, last:K or lora:R, such as last:2 or lora:8, got {self.tune!r}")
+        return part | {"last" if kind == "last" else "rank": int(number)}
 
     def beside_encoder(
         self,
@@ -177,8 +179,10 @@ class Encoded(Task):
 
     def _tuning(self, seed: int) -> Tuning:
         """How the encoder is tuned."""
-        steps = self.last_layers, self.epochs, self.batch, self.encoder_step, self.precision, seed
-        return Tuning(*steps, self.tune_loss, self.tune_patience, self.recompute, self._constrained)
+        part = self.tuned_part
+        steps = part["last"], self.epochs, self.batch, self.encoder_step, self.precision, seed
+        how = self.tune_loss, self.tune_patience, self.recompute, self._constrained
+        return Tuning(*steps, *how, part["rank"])
 
     @property
     def _constrained(self) -> bool:

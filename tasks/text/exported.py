@@ -120,99 +120,95 @@ class EncodedTagger(nn.Module):
         return tags, score, marginals.flatten(2)
 
 
-def exported_tagger(both: WordsAndFrozen, tagger: Tagger, weights: Tensor, temperature: float | None) -> Exported:
-    """From pieces and attributes to tags, as :class:`EncodedTagger` says."""
-    learned = Weights.of(tagger, weights, both.frozen.size)
-    ids, mask = torch.ones(3, 7, dtype=torch.int64), torch.ones(3, 7, dtype=torch.int64)
-    places, attributes = torch.zeros(2, 5, 2, dtype=torch.int64), torch.full((2, 5, 11), -1)
-    inputs = ids, mask, places, attributes, torch.tensor([5, 4])
-    pieces, words = {0: "windows", 1: "pieces"}, {0: "batch", 1: "words"}
-    sizes = pieces, pieces, words, words | {2: "attributes"}, {0: "batch"}
-    says = {"labels": tagger.tags.names, "calibrated": temperature is not None}
-    return Exported(EncodedTagger(both, learned, temperature), inputs, sizes, INPUTS, OUTPUTS, says)
+class Standalone(NamedTuple):
+    """A tagger as programs without this library have it.
 
-
-def write_tagger(
-    folder: Path,
-    tagger: Tagger,
-    words: AttributeEncoder,
-    templates: Templates,
-    clitics: list[str],
-    weights: Tensor,
-    temperature: float | None,
-) -> None:
-    """Write ``tagger.py``, ``tagger.json`` and ``weights.npz`` into a folder, which is made if need be.
-
-    Attributes without weights are left out.
-
-    Raises:
-        ValueError: a pretrained encoder, or templates with functions of their own, which the program does not have.
+    Attributes:
+        tagger: its chain.
+        words: its encoder of attributes.
+        templates: which attributes tokens have.
+        clitics: that are split from words of text.
+        weights: what it has learned.
+        temperature: of the probabilities.
     """
-    if isinstance(words, WordsAndFrozen):
-        raise ValueError("the program in numpy has attributes of words, and no pretrained encoder: give --format onnx")
-    learned = Weights.of(tagger, weights)
-    model = _described(tagger, words, learned.used, templates, clitics, temperature)
-    folder.mkdir(parents=True, exist_ok=True)
-    rows, transition, ends = (values.numpy() for values in (learned.rows, learned.transition, learned.ends))
-    with writing(folder / "weights.npz"):
-        np.savez(folder / "weights.npz", rows=rows, transition=transition, ends=ends)
-    write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
-    shutil.copyfile(standalone.__file__, folder / "tagger.py")
 
+    tagger: Tagger
+    words: AttributeEncoder
+    templates: Templates
+    clitics: list[str]
+    weights: Tensor
+    temperature: float | None
 
-def write_encoded_tagger(
-    folder: Path,
-    tagger: Tagger,
-    both: WordsAndFrozen,
-    templates: Templates,
-    clitics: list[str],
-    weights: Tensor,
-    temperature: float | None,
-) -> None:
-    """Write ``tagger.onnx``, and what text goes through before, into a folder, which is made if need be.
+    def write(self, folder: Path) -> None:
+        """Write ``tagger.py``, ``tagger.json`` and ``weights.npz`` into a folder, which is made if need be.
 
-    Raises:
-        ValueError: templates with functions of their own.
-        ImportError: onnx and onnxscript are not installed.
-    """
-    used = Weights.of(tagger, weights, both.frozen.size).used
-    model = _described(tagger, both.words, used, templates, clitics, temperature)
-    encoder = both.frozen.encoder
-    model |= {name: getattr(encoder, name) for name in ("before", "after", "unknown", "room")}
-    folder.mkdir(parents=True, exist_ok=True)
-    exported_tagger(both, tagger, weights, temperature).save(folder / "tagger.onnx", "onnx")
-    write_atomic(folder / "tokenizer.json", encoder.tokenizer.backend_tokenizer.to_str())
-    write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
-    for name, module in _PROGRAMS.items():
-        found = find_spec(module)  # which does not import what it needs
-        assert found is not None
-        source = Path(str(found.origin)).read_text(encoding="utf-8")
-        for other, imported in _PROGRAMS.items():
-            source = source.replace(f"from {imported} import", f"from {other} import")
-        write_atomic(folder / f"{name}.py", source)
+        Attributes without weights are left out.
 
+        Raises:
+            ValueError: a pretrained encoder, or templates with functions of their own, which the program does not have.
+        """
+        if isinstance(self.words, WordsAndFrozen):
+            raise ValueError(
+                "the program in numpy has attributes of words, and no pretrained encoder: give --format onnx"
+            )
+        learned = Weights.of(self.tagger, self.weights)
+        model = self._described(self.words, learned.used)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, transition, ends = (values.numpy() for values in (learned.rows, learned.transition, learned.ends))
+        with writing(folder / "weights.npz"):
+            np.savez(folder / "weights.npz", rows=rows, transition=transition, ends=ends)
+        write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
+        shutil.copyfile(standalone.__file__, folder / "tagger.py")
 
-def _described(
-    tagger: Tagger,
-    words: AttributeEncoder,
-    used: list[int],
-    templates: Templates,
-    clitics: list[str],
-    temperature: float | None,
-) -> dict[str, Any]:
-    """What programs know of attributes, of which these are used, and of tags, in plain JSON."""
-    if unknown := sorted({_spelling(template)[0] for template in templates} - {*standalone.SPELLINGS}):
-        raise ValueError(f"templates: the program in numpy lacks what spells their attributes, {', '.join(unknown)}")
-    known = words.attributes if isinstance(words, DictionaryEncoder) else None
-    return {
-        "structsmooth": __version__,
-        "temperature": temperature,
-        "tags": tagger.tags.names,
-        "bits": words.bits if isinstance(words, HashingEncoder) else None,
-        "attributes": used if known is None else [known[i] for i in used],
-        "templates": [(template.cells, *_spelling(template)) for template in templates],
-        "clitics": clitics,
-    }
+    def graph(self, both: WordsAndFrozen) -> Exported:
+        """From pieces and attributes to tags, as :class:`EncodedTagger` says."""
+        learned = Weights.of(self.tagger, self.weights, both.frozen.size)
+        ids, mask = torch.ones(3, 7, dtype=torch.int64), torch.ones(3, 7, dtype=torch.int64)
+        places, attributes = torch.zeros(2, 5, 2, dtype=torch.int64), torch.full((2, 5, 11), -1)
+        inputs = ids, mask, places, attributes, torch.tensor([5, 4])
+        pieces, words = {0: "windows", 1: "pieces"}, {0: "batch", 1: "words"}
+        sizes = pieces, pieces, words, words | {2: "attributes"}, {0: "batch"}
+        says = {"labels": self.tagger.tags.names, "calibrated": self.temperature is not None}
+        return Exported(EncodedTagger(both, learned, self.temperature), inputs, sizes, INPUTS, OUTPUTS, says)
+
+    def write_with_encoder(self, both: WordsAndFrozen, folder: Path) -> None:
+        """Write ``tagger.onnx``, and what text goes through before, into a folder, which is made if need be.
+
+        Raises:
+            ValueError: templates with functions of their own.
+            ImportError: onnx and onnxscript are not installed.
+        """
+        encoder = both.frozen.encoder
+        model = self._described(both.words, Weights.of(self.tagger, self.weights, both.frozen.size).used)
+        model |= {name: getattr(encoder, name) for name in ("before", "after", "unknown", "room")}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.graph(both).save(folder / "tagger.onnx", "onnx")
+        write_atomic(folder / "tokenizer.json", encoder.tokenizer.backend_tokenizer.to_str())
+        write_atomic(folder / "tagger.json", json.dumps(model, ensure_ascii=False))
+        for name, module in _PROGRAMS.items():
+            found = find_spec(module)  # which does not import what it needs
+            assert found is not None
+            source = Path(str(found.origin)).read_text(encoding="utf-8")
+            for other, imported in _PROGRAMS.items():
+                source = source.replace(f"from {imported} import", f"from {other} import")
+            write_atomic(folder / f"{name}.py", source)
+
+    def _described(self, words: AttributeEncoder, used: list[int]) -> dict[str, Any]:
+        """What programs know of attributes, of which these are used, and of tags, in plain JSON."""
+        if unknown := sorted({_spelling(template)[0] for template in self.templates} - {*standalone.SPELLINGS}):
+            raise ValueError(
+                f"templates: the program in numpy lacks what spells their attributes, {', '.join(unknown)}"
+            )
+        known = words.attributes if isinstance(words, DictionaryEncoder) else None
+        return {
+            "structsmooth": __version__,
+            "temperature": self.temperature,
+            "tags": self.tagger.tags.names,
+            "bits": words.bits if isinstance(words, HashingEncoder) else None,
+            "attributes": used if known is None else [known[i] for i in used],
+            "templates": [(template.cells, *_spelling(template)) for template in self.templates],
+            "clitics": self.clitics,
+        }
 
 
 def _spelling(template: Template) -> tuple[str, tuple[object, ...]]:

@@ -244,6 +244,23 @@ def test_layers_that_are_computed_again_have_the_same_gradients(folder: str, tmp
         assert_close(right[name], left[name], rtol=1e-5, atol=1e-6)
 
 
+def test_adapters_are_merged_into_the_products_of_layers(
+    steady: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = task(steady, tune="lora:2")
+    given.tuned(EXAMPLES, EXAMPLES, tmp_path / "whole")
+    killing(monkeypatch, tuning, "_save", 2, after=True)
+    with pytest.raises(KeyboardInterrupt):
+        given.tuned(EXAMPLES, EXAMPLES, tmp_path / "killed")
+    given.tuned(EXAMPLES, EXAMPLES, tmp_path / "killed", resume=True)
+    assert_same(tmp_path / "whole", tmp_path / "killed")
+    before, after = weights(Path(steady)), weights(tmp_path / "whole")
+    assert before.keys() == after.keys()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {n for n in before if ".layer." in n and n.endswith("weight") and "LayerNorm" not in n}
+    assert all(torch.linalg.matrix_rank((after[n] - before[n]).double(), rtol=1e-5) == 2 for n in moved)
+
+
 @pytest.mark.parametrize(
     "loss", ["hinge", *(pytest.param(name, marks=pytest.mark.long) for name in ("softmax-margin", "top-k"))]
 )

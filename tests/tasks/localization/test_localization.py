@@ -1,5 +1,6 @@
 """Localization end to end on small pictures, with a small random network in place of a trained one."""
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from torch import nn
 
 from structsmooth import BCFW, Max, ProxLinear
 from structsmooth.cli import main
+from structsmooth.solvers import IncrementalProxLinear
 from structsmooth.tasks import Localization
 from structsmooth.tasks.localization import FittedLocalization
-from structsmooth.tasks.localization.box_features import load_backbone, load_features
+from structsmooth.tasks.localization.box_features import BACKBONES, load_backbone, load_features
 from structsmooth.tasks.localization.examples import Detection, Example
 from structsmooth.tasks.localization.images import ImageFile
 
@@ -175,6 +177,26 @@ def test_learns_its_training_data(task, head, solver, passes):
     assert [line.split()[0] for line in table.splitlines()] == ["class", "cat", "dog", "mean"]
 
 
+def test_last_layers_begin_as_they_are_and_move(task, monkeypatch, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        deep = nn.Sequential(nn.Conv2d(3, 6, 16, stride=16), nn.ReLU(), nn.Conv2d(6, 5, 1))
+    monkeypatch.setitem(BACKBONES, "deep", lambda _: copy.deepcopy(deep))
+    settings = {"backbone": "deep", "feature_dtype": "float32"}
+    frozen, tuned = task(**settings), task(**settings, tune="last:1")
+    assert load_features(tuned.read("train.csv")[0].features).shape[1:] == (6, 4, 4)
+    models = [(own.fit(examples), examples) for own in (frozen, tuned) if (examples := own.read("train.csv"))]
+    problems = [model.problem(examples) for model, examples in models]
+    head, both = (problem.start() for problem in problems)
+    assert len(both) == len(head) + 2 * (6 * 5 + 5) == models[1][0].dim
+    assert both.count_nonzero() == head.count_nonzero()
+    assert problems[1].loss(both) == pytest.approx(problems[0].loss(head), rel=1e-5)
+    results = [IncrementalProxLinear().solve(problem, lam=0.1 / problem.n, passes=8) for problem in problems]
+    assert results[1].history[-1].objective < 0.9 * results[0].history[-1].objective
+    with pytest.raises(ValueError, match="the backbone has 2 layers, of which last:2 leaves none"):
+        task(**settings, tune="last:2").read("train.csv")
+
+
 def test_loss_is_the_cost_of_the_worst_box_where_scores_are_zero(task):
     examples = task(classes=["dog"]).read("train.csv")
     problem = task(classes=["dog"], head="linear").fit(examples).problem(examples)
@@ -318,6 +340,7 @@ def test_weights_of_networks_are_asked_for(monkeypatch, tmp_path):
         ({"proposals": 0}, "proposals must be at least 1"),
         ({"feature_dtype": "int8"}, "feature_dtype must be one of float16, float32, got 'int8'"),
         ({"backbone": "resnet"}, "backbone must be one of squeezenet-caffe, squeezenet, alexnet"),
+        ({"tune": "all"}, "tune must be last:K, such as last:1, got 'all'"),
         ({"search": "slow"}, "search must be one of fast, quality"),
     ],
 )
