@@ -17,7 +17,6 @@ else:
         {
             "structsmooth.plots.comparison": "Bands plot_comparison",
             "structsmooth.plots.regularization_path": "plot_path plot_path_costs",
-            "structsmooth.plots.training": "plot_history",
-            "structsmooth.plots.tuning": "plot_tuning",
+            "structsmooth.plots.training": "plot_history plot_tuning",
         },
     )
