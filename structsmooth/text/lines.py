@@ -118,11 +118,15 @@ def opened(source: Source, decoded: bool = True) -> Iterator[BufferedReader | gz
     if isinstance(source, (str, PathLike)):
         expect_file(source)
         with tracked_file(source, f"reading {os.path.basename(source)}") as file:
-            archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            yield gzip.GzipFile(fileobj=file) if archive else file
+            yield _unpacked(file)
     else:
         raw = None if decoded else getattr(source, "buffer", None)
-        yield BufferedReader(_Encoded(source), _BLOCK) if raw is None else raw
+        yield BufferedReader(_Encoded(source), _BLOCK) if raw is None else _unpacked(raw)
+
+
+def _unpacked(file: BufferedReader) -> BufferedReader | gzip.GzipFile:
+    """A file of bytes, or what it has if it is an archive of gzip."""
+    return gzip.GzipFile(fileobj=file) if file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC) else file
 
 
 def blocks(source: Source, encoding: str | None = None, endless: bool = False) -> Iterator[bytes]:
