@@ -71,7 +71,7 @@ def check_words(place: str, count: int) -> None:
 def returns_before_breaks(path: Source, encoding: str | None = None) -> list[int]:
     """Where in a text, as its lines have it, line breaks have carriage returns before them, which lines lack."""
     with opened(path, encoding is None) as file:
-        text = b"".join(_utf8(file, encoding)).decode()
+        text = _mended(b"".join(_utf8(file, encoding))).decode()
     places = list[int]()
     for run in re.finditer("\r+(?=\n)", text):
         places += [run.start() - len(places)] * len(run[0])
