@@ -56,7 +56,7 @@ def read(label: Any, start: Any, probability: Any, names: Sequence[str]) -> list
 
 
 def by_size(segments: Sequence[Segment], step: int) -> list[tuple[str, int, list[int]]]:
-    """Labels and ends of segments, where neighbours of one label are one with sizes in order, which leaves its score."""
+    """Labels, ends and sizes of segments; neighbours of one label are one, as the order of their sizes is a tie."""
     found = list[tuple[str, int, list[int]]]()
     for start, stop, label in segments:
         joins = bool(found) and found[-1][:2] == (label, start)
