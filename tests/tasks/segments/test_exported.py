@@ -129,7 +129,7 @@ def test_windows_are_refused_by_name() -> None:
 
 def test_series_without_samples_have_no_segments() -> None:
     model = fitted("chain")
-    empty, weights = Series("none", np.zeros((0, 2), np.float32)), random_weights(model, 0)
+    empty, weights = Series("none", np.zeros((0, model.channels), np.float32)), random_weights(model, 0)
     ranked = model.predict(weights, [empty], 2)
     assert ranked == [[(0.0, ())]]
     assert list(model.probabilities_to_json(weights, [empty], ranked)) == [[{"probabilities": []}]]
