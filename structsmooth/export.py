@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from inspect import Parameter, signature
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -101,7 +102,10 @@ class Exported(NamedTuple):
                 program = torch.export.export(
                     self.module.eval(), self.inputs, dynamic_shapes=self._shapes(sizes), strict=False
                 )
-            torch.export.save(program, path, extra_files={"metadata.json": json.dumps(self.metadata)})
+            # A file that torch writes itself ends in a stack of C++ when the disk is full.
+            whole = BytesIO()
+            torch.export.save(program, whole, extra_files={"metadata.json": json.dumps(self.metadata)})
+            Path(path).write_bytes(whole.getvalue())
         else:
             # Of sizes that several inputs share, the first is named: torch warns of more.
             seen, named = set[str](), []

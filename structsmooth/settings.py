@@ -117,20 +117,25 @@ class Allowed:
             check_number(name, value, self.bounds, integer=self.number is int)
 
     def parse(self, text: str) -> Any:
-        """The value that a text stands for.
+        """The value that a text stands for: a number where it is one, if these are allowed.
 
         Raises:
-            ValueError: none of the choices, and no number where these are allowed.
+            ValueError: none of the choices, and no number where neither is any text.
         """
         if text in self.choices or self.number is None:
             return text
-        return self.number(text)
+        try:
+            return self.number(text)
+        except ValueError:
+            if not self.texts:
+                raise
+            return text
 
     @property
     def metavar(self) -> str:
         """Name of the values in the help of flags."""
         number = "" if self.number is None else self.number.__name__.upper()
-        return "|".join([*map(str, self.choices), *filter(None, [number])])
+        return "|".join([*map(str, self.choices), *filter(None, [number, "TEXT" * self.texts])])
 
 
 def check_number(name: str, value: Any, bounds: Interval = Interval(), *, integer: bool = False) -> Any:

@@ -112,7 +112,7 @@ def _help(text: str, default: Any) -> str:
 def _parsing(hint: Any) -> dict[str, Any]:
     """How argparse is to read a value of some type."""
     allowed, hint = Allowed.by(hint), given_type(hint)
-    if allowed.number is not None and allowed.choices:
+    if allowed.number is not None and (allowed.choices or allowed.texts):
         return {"type": allowed.parse, "metavar": allowed.metavar}
     if is_solver(hint):
         return {"type": _solver, "metavar": "SOLVER"}

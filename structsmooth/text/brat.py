@@ -102,6 +102,10 @@ def _entities(lines: Iterable[tuple[int, str]], content: str, name: str, returns
         if any(apart):
             message = f"{covered[:40]!r} is in several pieces, which no tags can mark: mark one of them"
             raise ValueError(f"{name}:{number}: {message}")
+        if not 0 <= start < end <= len(content):
+            raise ValueError(
+                f"{name}:{number}: offsets must be within the text of {len(content)} characters, got {where}"
+            )
         if content[start:end].split() != covered.split():
             message = f"the text has {content[start:end][:40]!r} there, and not {covered[:40]!r}"
             raise ValueError(f"{name}:{number}: {message}")

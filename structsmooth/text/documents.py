@@ -78,7 +78,8 @@ class Document:
         text: as it was given, or its tokens, joined by blanks.
         spans: that are labelled; ``None`` in a text that nobody annotated.
         tokens: where each token starts and ends, if the file has tokens.
-        allowed: the tags that each token may have, ``None`` for all, if the file says so.
+        allowed: the tags that each token may have, ``None`` for all, if the file says so. Tokens are those that answers
+            have, and not those that ends of spans cut.
         source: what answers need of the file: the value of JSON, or the returns that offsets of brat count.
 
     Raises:
@@ -173,8 +174,9 @@ class Document:
                     f"more than {most:,} words in a text: make it several, or set {LIMIT_VARIABLE} to more than "
                     f"{size_limit() >> 20} MiB"
                 )
-        if self.allowed is not None and len(self.allowed) != len(tokens):
-            raise ValueError(f"allowed must have an entry for each of {len(tokens)} tokens, got {len(self.allowed)}")
+        tags_allowed = None if how.cuts else self.allowed  # of the tokens that answers have
+        if tags_allowed is not None and len(tags_allowed) != len(tokens):
+            raise ValueError(f"allowed must have an entry for each of {len(tokens)} tokens, got {len(tags_allowed)}")
         lines = [bisect_left(breaks, start) for start, _ in tokens]
         starts, ends = ({place[side] for place in words} for side in (0, 1))
         found, begun = list[Entity](), dict[int, list[Span]]()
@@ -197,7 +199,7 @@ class Document:
             begin, *others = line
             inside = slice(begin, begin + 1 + len(others))
             own = [self.text[slice(*token)] for token in tokens[inside]]
-            allowed = None if self.allowed is None else self.allowed[inside]
+            allowed = None if tags_allowed is None else tags_allowed[inside]
             sentence = Sentence(own, [], None if tags is None else tags[inside], allowed)
             yield Line(sentence, [start for start, _ in tokens[inside]], tuple(begun.get(number, ())))
 

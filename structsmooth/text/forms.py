@@ -33,7 +33,7 @@ _NAME = re.compile("(word|token|form|text|sentence|lemma|[ux]?pos|chunk|tag|labe
 # What files of other forms begin with.
 _FOREIGN = {
     "JSON": r'(?:\[\s*)*\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*$)|\[\s*(?:\[\s*)?"(?:[^"\\\n]|\\.)*"\s*[,\]]'
-    r"|\[\s*(?:\]\s*$|(?:\[\s*)?null\s*[,\]])",  # a list of nothing, or whose first text is missing
+    r"|\[\s*(?:\]\s*$|\[\s*\]|\{\s*\}|(?:\[\s*)?null\s*[,\]])",  # a list of nothing, or whose first text is missing
     "XML or HTML": r"<(?:\?xml|!doctype|!--|[a-z][\w:.-]*(?:\s[^<>\n]*)?>(?=[^\0]*</))",
     "ARFF": r"(?:[^\S\n]*(?:%.*)?\n)*[^\S\n]*@relation\b",
     "the TSV of WebAnno, older than version 3": r"#FORMAT=WebAnno",
@@ -180,7 +180,8 @@ class Sample:
             value = None
         if isinstance(value, dict) or is_pair(value):
             return "json lines"
-        return "json list" if re.match(_FOREIGN["JSON"], self.text.lstrip()) else None
+        named = re.search(r"\.(json|jsonl|ndjson)(\.gz)?$", self.name, re.I)  # whatever its first lines are
+        return "json list" if named or re.match(_FOREIGN["JSON"], self.text.lstrip()) else None
 
     def has_mostly(self, column: int, is_such: Callable[[str], bool]) -> bool:
         """Whether most rows with a cell in some column have one of a kind there."""

@@ -13,7 +13,7 @@ from structsmooth.text.lines import LARGEST_VALUE
 # Keys of lists of spans, of their fields, and of tags of tokens, in the order in which they are looked for.
 _SPANS = ("spans", "label", "labels", "entities", "ents", "annotations")
 _START, _END = ("start", "start_offset", "begin"), ("end", "end_offset", "stop")
-_LABEL = ("label", "labels", "entity", "type", "tag")
+_LABEL = ("label", "labels", "hypertextlabels", "entity", "type", "tag")
 _TAGS = ("ner_tags", "tags", "labels", "label")
 _IGNORED = -100  # by losses, in data sets of Hugging Face
 _KNOWN = (

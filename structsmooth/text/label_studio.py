@@ -34,10 +34,10 @@ def text_of_task(
     values = [[region["value"] for region in _regions(annotation)] for annotation in done]
     essence = ("start", "end", *_REGIONS)
     if len({json.dumps(sorted([json.dumps(one.get(k)) for k in essence] for one in listed)) for listed in values}) > 1:
-        names = ", ".join(_names(annotation)[0] for annotation in done)
+        names = ", ".join(_names(annotation)[0] for annotation in done if annotation.get("completed_by") is not None)
+        others = f", or choose the annotator of one: --annotator with one of {names}" if names else ""
         raise ValueError(
-            f"{len(done)} annotations of a task differ: mark one as ground_truth in Label Studio, or choose the "
-            f"annotator of one: --annotator with one of {names}"
+            f"{len(done)} annotations of a task differ: mark one alone as ground_truth in Label Studio{others}"
         )
     return text, values[0] if values else None
 
@@ -68,7 +68,8 @@ def task_of(
 def _widened(row: Mapping[str, Any]) -> dict[str, Any]:
     """A value of JSON-MIN in the form of a task; nothing of others."""
     listed = [one for value in row.values() if isinstance(value, list) for one in value if isinstance(one, Mapping)]
-    result = [{"type": _REGIONS[0], "value": one} for one in listed if {"start", "end", "labels"} <= one.keys()]
+    regions = [one for one in listed if {"start", "end"} <= one.keys() and not one.keys().isdisjoint(_REGIONS)]
+    result = [{"type": _REGIONS[0], "value": one} for one in regions]
     if not result and "annotation_id" not in row:
         return {}
     data = {key: value for key, value in row.items() if key not in _BESIDE}

@@ -71,7 +71,7 @@ def check_words(place: str, count: int) -> None:
 def returns_before_breaks(path: Source, encoding: str | None = None) -> list[int]:
     """Where in a text, as its lines have it, line breaks have carriage returns before them, which lines lack."""
     with opened(path, encoding is None) as file:
-        text = b"".join(_utf8(file, encoding)).decode()
+        text = _mended(b"".join(_utf8(file, encoding))).decode()
     places = list[int]()
     for run in re.finditer("\r+(?=\n)", text):
         places += [run.start() - len(places)] * len(run[0])
@@ -118,11 +118,15 @@ def opened(source: Source, decoded: bool = True) -> Iterator[BufferedReader | gz
     if isinstance(source, (str, PathLike)):
         expect_file(source)
         with tracked_file(source, f"reading {os.path.basename(source)}") as file:
-            archive = file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
-            yield gzip.GzipFile(fileobj=file) if archive else file
+            yield _unpacked(file)
     else:
         raw = None if decoded else getattr(source, "buffer", None)
-        yield BufferedReader(_Encoded(source), _BLOCK) if raw is None else raw
+        yield BufferedReader(_Encoded(source), _BLOCK) if raw is None else _unpacked(raw)
+
+
+def _unpacked(file: BufferedReader) -> BufferedReader | gzip.GzipFile:
+    """A file of bytes, or what it has if it is an archive of gzip."""
+    return gzip.GzipFile(fileobj=file) if file.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC) else file
 
 
 def blocks(source: Source, encoding: str | None = None, endless: bool = False) -> Iterator[bytes]:

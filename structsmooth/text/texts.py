@@ -92,8 +92,9 @@ class TextSentence(Sentence):
             spans = tuple(Span(s.start - begin, min(s.end, end) - begin, s.label) for s in spans)
         part = Document(self.text[begin:end], spans, tokens)
         ((sentence, starts, _),) = part.tagged(replace(how, line_breaks=end), [])
-        allowed = self.allowed if len(starts) == len(self.starts) else None
         moved = [begin + start for start in starts]
+        whole = () if self.document.allowed is None else self.document.tagged(how, [])
+        allowed = next((line.sentence.allowed for line in whole if line.starts == moved), None)
         origin = self.origin if sentence.words == self.words else None
         read = Sentence(sentence.words, self.columns, sentence.tags, allowed, origin)
         return replace(self, **vars(read), starts=moved, how=how)

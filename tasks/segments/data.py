@@ -69,7 +69,7 @@ class _Archive(Archive):
     def series(self, rate: float) -> list[Series]:
         """All series, of samples with this rate if the file does not say."""
         signal = self.numbers("signal", (-1, -1) if self.array("signal").ndim > 1 else (-1,))
-        signal = signal.reshape(len(signal), -1)
+        signal = signal if signal.ndim > 1 else signal[:, None]
         starts = self._starts(len(signal))
         count = len(starts) - 1
         names = [str(name) for name in self.arrays.get("names", np.arange(1, count + 1)).ravel()]

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from structsmooth.problems import PartialLabels
 from structsmooth.scores import ScoreModule
 from structsmooth.structures import LinearChain, SemiMarkov
+from structsmooth.structures.checks import exports_plain_torch
 from structsmooth.tasks.segments.grammar import Grammar
 
 Parts = tuple[Tensor, Tensor, Tensor]
@@ -73,8 +74,13 @@ class SegmentScore(ScoreModule):
 
 
 def _convolved(x: Tensor, convolution: Any) -> Tensor:
-    """A convolution of signals [B, C, T + width - 1]: in float64, onnxruntime has products alone."""
-    if not (torch.onnx.is_in_onnx_export() and x.dtype == torch.float64):
+    """A convolution of signals [B, C, T + width - 1], in exported programs by products where torch's does not do.
+
+    In float64, onnxruntime has no other. Of one channel, torch takes a batch of one for another layout of memory, and
+    its programs refuse it.
+    """
+    in_onnx = torch.onnx.is_in_onnx_export() and x.dtype == torch.float64
+    if not (in_onnx or (exports_plain_torch() and x.shape[1] == 1)):
         return cast(Tensor, convolution(x))
     weight: Tensor = convolution.weight
     width, steps = weight.shape[2], x.shape[2] - weight.shape[2] + 1

@@ -35,6 +35,7 @@ class Options(Base):
         names: of things; all if not given.
         folder: where things are.
         seed: of the run.
+        limits: of all things, or by name.
 
     Raises:
         ValueError: never.
@@ -47,6 +48,7 @@ class Options(Base):
     names: list[str] = field(default_factory=list, metadata={"flag": "--name", "metavar": "NAME"})
     folder: str | None = field(default=None, metadata={"metavar": "DIR"})
     seed: int = field(default=0, metadata={"flag": None})
+    limits: int | str | None = None
 
 
 class Overridden(Options):
@@ -65,9 +67,10 @@ def test_fields_are_flags():
     made = parser(Options)
     assert from_flags(Options, made.parse_args([])) == Options()
     given = made.parse_args(
-        "--size 5 --rate 0.5 --mode exact --average --no-sort --name a b --folder here".split()  # noqa: SIM905
+        "--size 5 --rate 0.5 --mode exact --average --no-sort --name a b --folder here --limits a=3".split()  # noqa: SIM905
     )
-    assert from_flags(Options, given) == Options(5, 0.5, "exact", True, False, ["a", "b"], "here")
+    assert from_flags(Options, given) == Options(5, 0.5, "exact", True, False, ["a", "b"], "here", limits="a=3")
+    assert made.parse_args(["--limits", "3"]).limits == 3
     given.seed = 4  # the value of another flag
     assert from_flags(Options, given).seed == 4
 
@@ -88,6 +91,7 @@ def test_help_comes_from_the_docstrings(monkeypatch):
         "sort": "--no-sort sort things (default: yes)",
         "name": "NAME [NAME ...] of things; all if not given",
         "folder": "DIR where things are",
+        "limits": "INT|TEXT of all things, or by name",
     }
 
 

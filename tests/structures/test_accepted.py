@@ -82,6 +82,8 @@ def test_arcs_have_scores_and_may_not_be_ambiguous() -> None:
         Automaton.from_arcs([(0, 2, 0)], {0: 0.0}, labels=2)
     named = Automaton.from_arcs([(0, "a", 0, 2.0), (0, 1, 1), (1, "b", 1)], {0: 0.5, 1: -1.0}, labels=["a", "b"])
     assert torch.equal(named.transitions, automaton.transitions)
+    listed = Automaton.from_arcs([(0, 0, 0), (0, 1, 1), (1, 1, 1)], [0], labels=2)
+    assert listed.scores.tolist() == [0.0, -INF]
     with pytest.raises(ValueError, match=r"numbers of labels or the names given as labels, got \(0, 'c', 0\)"):
         Automaton.from_arcs([(0, "c", 0)], {0: 0.0}, labels=["a", "b"])
 

@@ -385,6 +385,7 @@ WRITTEN: list[dict[str, Any]] = [
 ASKED: list[dict[str, Any]] = [
     *WRITTEN,
     {"text": "Rome. Oslo's Lyon\n\n\nNew\n\nYork", "label": [[0, 4], [6, 12], [20, 29]]},
+    {"text": "Oslo-based Rome left", "label": [[0, 4], [11, 15]], "allowed": [["O"], ["B-LOC"], None]},
 ]
 
 
@@ -443,6 +444,8 @@ def test_scores_are_those_of_the_answers(form: str, tmp_path: Path, capsys: pyte
     assert model.score(read) == scores
     uncut = model.task.examples(list(read))
     assert {word for sentence in uncut for word in sentence.words} >= {"Oslo-based", "Parisian"}
+    known = [sentence.allowed for sentence in uncut if sentence.allowed]
+    assert known == ([] if form == "brat" else [ASKED[-1]["allowed"]])
     model.calibrated(read)
 
 
@@ -502,6 +505,14 @@ def test_entities_in_several_pieces_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Bo met Eve\n")
     (tmp_path / "a.ann").write_text("T1\tPER 0 2;7 10\tBo Eve\n")
     with pytest.raises(ValueError, match="'Bo Eve' is in several pieces"):
+        read_documents(str(tmp_path / "a.txt"))
+
+
+@pytest.mark.parametrize("offsets", ["0 12", "7 12", "-3 10", "11 11", "3 2", "0 2;7 12"])
+def test_offsets_beyond_a_text_are_refused_by_their_line(tmp_path: Path, offsets: str) -> None:
+    (tmp_path / "a.txt").write_text("Bo met Eve\n")
+    (tmp_path / "a.ann").write_text(f"T1\tPER 0 2\tBo\nT2\tPER {offsets}\tEve\n")
+    with pytest.raises(ValueError, match=r"a\.ann:2: "):
         read_documents(str(tmp_path / "a.txt"))
 
 

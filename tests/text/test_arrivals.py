@@ -72,10 +72,15 @@ def test_a_sentence_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(list(arrivals(Pipe(["word\n\n" * 5000] * 10), None, False))) == 10
 
 
-@pytest.mark.parametrize("text", ["[]", " [ ]\n", "[\n]\n", "[null, 3]", '[[null, {"entities": []}],\n["Ada", {}]]'])
+TEXTLESS = ["[]", " [ ]\n", "[\n]\n", "[[]]", "[ {}, 1]", "[null, 3]", '[[null, {"entities": []}],\n["Ada", {}]]']
+
+
+@pytest.mark.parametrize("text", TEXTLESS)
 def test_lists_without_texts_are_json(text: str) -> None:
-    assert Sample("a.json", text.encode()).texts(AS_FOUND) == "json list"
+    for name in ("standard input", "a.json"):
+        assert Sample(name, text.encode()).texts(AS_FOUND) == "json list"
     with pytest.raises(ValueError, match=r"example 1|no sentences"):
         read_corpus(io.StringIO(text), tagged=False)
     for word in ("[", "[]\nAda\n", "[null"):
         assert Sample("a.txt", word.encode()).texts(AS_FOUND) is None
+        assert Sample("a.jsonl.gz", word.encode()).texts(AS_FOUND) == "json list"

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -210,8 +211,11 @@ def named_stream(content: bytes, errors: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffer, encoding="utf-8", errors=errors)
 
 
-def test_reads_standard_input() -> None:
+def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_conll(named_stream(FOUR_COLUMNS.encode(), "strict")) == [EU, PETER]
+    packed = io.BufferedReader(io.BytesIO(gzip.compress(FOUR_COLUMNS.encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(packed, encoding="utf-8"))
+    assert read_conll(sys.stdin) == [EU, PETER]
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])

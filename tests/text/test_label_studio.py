@@ -25,6 +25,7 @@ def task(*annotations: dict[str, Any], **data: str) -> dict[str, Any]:
 
 
 PER, ORG = value(ADA, "PER"), value(ADA, "ORG")
+HYPERTEXT = {"start": 0, "end": 3, "text": "Ada", "hypertextlabels": ["PER"]}
 READ = Document(MET, (Span(0, 3, "PER"),))
 SMALL = {"id": 1, "Full_Text": MET, "created_at": "2026-01-01T00:00:00Z", "annotator": 1, "annotation_id": 7}
 
@@ -34,6 +35,8 @@ SMALL = {"id": 1, "Full_Text": MET, "created_at": "2026-01-01T00:00:00Z", "annot
     [
         (task(annotation(ORG), annotation(PER, ground_truth=True)), None),
         (task(annotation(PER), annotation(PER)), None),
+        (task({"result": [{"type": "hypertextlabels", "to_name": "text", "value": HYPERTEXT}]}), None),
+        ({**SMALL, "label": [HYPERTEXT]}, None),
         (task(annotation(ORG, was_cancelled=True), annotation(PER)), None),
         (task(annotation(ORG, completed_by=1), annotation(PER, completed_by=2)), "2"),
         (task(annotation(ORG, completed_by={"id": 1}), annotation(PER, completed_by={"email": "a@b.org"})), "a@b.org"),
@@ -61,9 +64,9 @@ def test_texts_that_nobody_annotated_are_left_out() -> None:
     [
         (
             task(annotation(PER, completed_by=3), annotation(ORG, completed_by={"email": "a@b.org"})),
-            r"2 annotations of a task differ: mark one as ground_truth .* --annotator with one of 3, a@b\.org",
+            r"2 annotations of a task differ: mark one alone as ground_truth .* --annotator with one of 3, a@b\.org",
         ),
-        (task(annotation(PER), annotation()), "2 annotations of a task differ"),
+        (task(annotation(PER), annotation()), "2 annotations of a task differ.* Studio$"),
         (task(annotation(), title="Who", body=MET), "which of the texts title, body is annotated"),
         (task(annotation(PER, to="title"), text="Who"), "the text has 'Who' from 0 to 3, and not 'Ada'"),
         (

@@ -1,7 +1,7 @@
 """Factors over any number of nodes: finite automata that read the labels of their scopes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,7 +115,7 @@ class Automaton(Factor):
     def from_arcs(
         cls,
         arcs: Iterable[Sequence[Any]],
-        final: Mapping[int, float],
+        final: Mapping[int, float] | Collection[int],
         labels: int | Sequence[str],
         scope: Tensor | None = None,
     ) -> "Automaton":
@@ -123,7 +123,7 @@ class Automaton(Factor):
 
         Args:
             arcs: states and labels, and scores; states are numbers from 0, where reading starts.
-            final: the states in which reading may end, with their scores.
+            final: the states in which reading may end, with their scores; 0 for those of a list.
             labels: number S of labels; or their names, in order, by which arcs may name them too.
             scope: as for :class:`Factor`, if it is to be a factor.
 
@@ -150,7 +150,8 @@ class Automaton(Factor):
             if transitions[state, label] >= 0:
                 raise ValueError(f"arcs must differ in state or label, got two from {state} with label {label}")
             transitions[state, label], scores[state, label] = after, arc[3]
-        ends = torch.tensor([float(final.get(state, -torch.inf)) for state in range(count)])
+        of_final = final if isinstance(final, Mapping) else dict.fromkeys(final, 0.0)
+        ends = torch.tensor([float(of_final.get(state, -torch.inf)) for state in range(count)])
         return cls(_no_scope() if scope is None else scope, transitions, ends, scores if scores.any() else None)
 
     @classmethod

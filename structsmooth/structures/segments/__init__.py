@@ -204,7 +204,7 @@ class SemiMarkov(DynamicProgram):
         longest, per_boundary = self.durations.shape[-2], self.transition.dim() == 4
         segments, pairs = scores.split([steps * longest * states, scores.shape[1] - steps * longest * states], 1)
         ending = _by_end(segments.view(batch, steps, longest, states))
-        pairs = pairs.view(batch, -1, states, states)
+        pairs = pairs.unflatten(1, (-1, states, states))
         pairs = pad(pairs, (0, 0, 0, 0, 0, 1)) if per_boundary else pairs.expand(-1, steps, -1, -1)
 
         def forward(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
