@@ -236,12 +236,16 @@ def test_tuning_ends_when_no_epoch_is_better(folder: str, tmp_path: Path, monkey
     assert_same(tmp_path / "whole", tmp_path / "killed")
 
 
-def test_layers_that_are_computed_again_have_the_same_gradients(folder: str, tmp_path: Path) -> None:
-    for name, again in (("kept", False), ("again", True)):
-        task(folder, epochs=1, recompute=again).tuned(EXAMPLES, None, tmp_path / name)
-    left, right = weights(tmp_path / "kept"), weights(tmp_path / "again")
-    for name in left:
-        assert_close(right[name], left[name], rtol=1e-5, atol=1e-6)
+def test_less_memory_has_the_same_gradients(steady: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that are computed again, and batches in parts; biases of keys are noise (see below)."""
+    for name, again, most in (("kept", False, 1024), ("again", True, 1024), ("parts", False, 8)):
+        monkeypatch.setattr(tuning, "_PART", most)
+        task(steady, epochs=1, recompute=again).tuned(EXAMPLES, None, tmp_path / name)
+    left = weights(tmp_path / "kept")
+    for right in (weights(tmp_path / "again"), weights(tmp_path / "parts")):
+        for name in left:
+            if not name.endswith("key.bias"):
+                assert_close(right[name], left[name], rtol=1e-5, atol=1e-5)
 
 
 def test_adapters_are_merged_into_the_products_of_layers(
