@@ -44,7 +44,8 @@ _HEAD, _PAIRS, _ADAPTERS = 10.0, 100.0, 10.0
 _WARM_UP = 0.1  # share of all steps
 _CLIP = 5.0  # norm of a gradient
 _NEAR = 16  # batches among which sentences are sorted by length
-_PART = 4096  # pieces, padding included, that are in the network at once
+# Pieces, padding included, that are in the network at once. More would leave the cache of a processor.
+_PART, _PART_ON_GPU = 1 << 10, 1 << 12
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ def _gradient(accelerator: Any, model: nn.Module, train: Tagged, numbers: Sequen
     processes, loss = accelerator.num_processes, 0.0
     share = list(numbers[accelerator.process_index :: processes]) or list(numbers[:1])  # every process must call
     counts = 1.0 if len(numbers) > accelerator.process_index else 0.0
-    parts = list(_parts(train, share))
+    parts = list(_parts(train, share, _PART if accelerator.device.type == "cpu" else _PART_ON_GPU))
     for part in parts:
         with nullcontext() if part is parts[-1] else accelerator.no_sync(model), accelerator.autocast():
             value = counts * model(train, part)
@@ -308,12 +309,12 @@ def _gradient(accelerator: Any, model: nn.Module, train: Tagged, numbers: Sequen
     return float(total)
 
 
-def _parts(train: Tagged, share: Sequence[int]) -> Iterator[list[int]]:
+def _parts(train: Tagged, share: Sequence[int], most: int) -> Iterator[list[int]]:
     """Sentences of at most so many pieces, padding included, but at least one."""
     part, longest = list[int](), 0
     for i in share:
         longest = max(longest, *(window.end - window.begin for window in train.windows[i]))
-        if part and longest * (len(part) + 1) > _PART:
+        if part and longest * (len(part) + 1) > most:
             yield part
             part, longest = [], max(window.end - window.begin for window in train.windows[i])
         part.append(i)
