@@ -23,6 +23,7 @@ FOREIGN = {
     "_C": "torch does not tell otherwise whether one of its transforms is active",
     "_are_functorch_transforms_active": "the same",
     "_DisableFuncTorch": "and there is no other way to leave them for a moment",
+    "_schema": "torch does not tell otherwise how many arguments an operator has",
     "_base": "torch does not tell otherwise whose memory a view has",
     "_current_level": "nor whether forward-mode derivatives are being computed",
     "_dynamo_marked_constant": "the decorator that sets it imports the compiler",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -153,15 +153,15 @@ def parted(backbone: nn.Module, last: int) -> tuple[nn.Module, nn.Sequential]:
     Raises:
         ValueError: the network has no such layers.
     """
-    layers = getattr(backbone, "layers", backbone)
+    layers: nn.Sequential = cast(Any, getattr(backbone, "layers", backbone))
     trained = [i for i, layer in enumerate(layers) if any(True for _ in layer.parameters())]
     if last >= len(trained):
         raise ValueError(f"the backbone has {len(trained)} layers, of which last:{last} leaves none: take fewer")
     begin = trained[-last]
     if layers is backbone:
         return layers[:begin], layers[begin:]
-    first = copy.copy(backbone)
-    first._modules = backbone._modules | {"layers": layers[:begin]}
+    first = copy.deepcopy(backbone)
+    first.register_module("layers", layers[:begin])
     return first, layers[begin:]
 
 

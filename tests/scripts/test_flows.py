@@ -9,8 +9,8 @@ from structsmooth.spelling import suggestion
 
 # At most so many files and functions, and at least this share of the lines of the files is of the functions.
 BOUNDS = {
-    "crf": (13, 78, 0.14),
-    "hinge": (17, 137, 0.18),
+    "crf": (15, 79, 0.12),
+    "hinge": (19, 137, 0.155),
     "proximal-bcfw": (40, 334, 0.24),
     "train-ner": (86, 720, 0.27),
 }
