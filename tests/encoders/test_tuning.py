@@ -1,7 +1,10 @@
 """Fine-tuning of an encoder under a chain: one run by every way, and runs that were cut off."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ import small_encoders
 import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
-from two_processes import ended, started
+from two_processes import ended, free_port, started
 
 import structsmooth
 from structsmooth.cli import main
@@ -200,12 +203,34 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+LAUNCHED = """
+import os, sys
+from pathlib import Path
+from structsmooth.cli import main
+Path(f"rank{os.environ['RANK']}").touch()
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def launch(folder: Path, *arguments: str) -> None:
+    """Two processes of the command, by accelerate."""
+    (folder / "launched.py").write_text(LAUNCHED)
+    how = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", free_port()]
+    code = [sys.executable, "-m", "accelerate.commands.launch", *how, "launched.py", *arguments]
+    subprocess.run(code, check=True, cwd=folder, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    assert {path.name for path in folder.glob("rank*")} == {"rank0", "rank1"}
+
+
 @pytest.mark.long
-def test_two_processes_tune_as_one_does(steady: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_two_processes_tune_as_one_does(launcher: str, steady: str, tmp_path: Path) -> None:
     """Biases of keys are left out: softmax does not see them, and Adam makes steps of the noise of their gradients."""
     assert main(command(tmp_path, steady, "one")) == 0
-    ends = ended(started(COMMAND, *command(tmp_path, steady, "two")))
-    assert [status for status, *_ in ends] == [0, 0], ends
+    if launcher == "accelerate":
+        launch(tmp_path, *command(tmp_path, steady, "two"))
+    else:
+        ends = ended(started(COMMAND, *command(tmp_path, steady, "two")))
+        assert [status for status, *_ in ends] == [0, 0], ends
     one, two = (weights(tmp_path / name / "encoder") for name in ("one", "two"))
     seen = [name for name in one if not name.endswith("key.bias")]
     for name in seen:
