@@ -75,7 +75,10 @@ class Answered(Protocol):
     """A structure with a table: the device of its first potentials decides who answers."""
 
     backend: Backend
-    potential_names: tuple[str, ...]
+
+    @property
+    def potential_names(self) -> tuple[str, ...]:
+        """The names of its potentials."""
 
 
 @dataclass(frozen=True)
