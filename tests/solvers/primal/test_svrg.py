@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from small_problems import random_problem
 from solver_cases import ALL, LAM, small_problem
 from torch import Tensor
+from torch.testing import assert_close
 
 from structsmooth import L2, CasimirSVRG
+from structsmooth.problems import ShiftedProblem
 from structsmooth.problems.base import FullPass
 from structsmooth.solvers import SVRG
 from structsmooth.solvers.svrg.steps import epoch
@@ -48,3 +51,15 @@ def test_restarts_from_the_average_to_the_smoothed_optimum() -> None:
         for r in (own, other)
     ]
     assert values[0] == pytest.approx(values[1], abs=1e-8)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_steps_on_a_shifted_problem_are_those_of_the_plain_loop(centered: bool) -> None:
+    """The shift moves into the proximal term of the problem that is shifted, and around a centre into its centre."""
+    below = random_problem()
+    w = torch.linspace(-1, 1, below.dim, dtype=torch.float64)
+    problem, center = ShiftedProblem(below, w.flip(0)), w.square() if centered else None
+    snapshot, order = problem.full_pass(w, L2(0.5, 3)), torch.arange(problem.n).unsqueeze(1)
+    settings: Any = {"step_size": 0.1, "lam": 0.2, "kappa": 0.3, "center": center}
+    found, expected = (steps(problem, snapshot, order, **settings) for steps in (epoch, epoch.dispatch(object)))
+    assert_close(found, expected, rtol=1e-10, atol=1e-12)
