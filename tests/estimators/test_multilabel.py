@@ -67,6 +67,14 @@ def test_edges_are_pairs_of_columns(data, edges, expected):
             assert score == pytest.approx(y @ (classifier.coef_ @ x + classifier.intercept_) + pairs)
 
 
+def test_standard_features_have_mean_zero_and_deviation_one(data):
+    X, Y = data
+    X = X * np.arange(1, X.shape[1] + 1) + 3.0
+    standard = MultiLabelClassifier(scaling="standard", **QUICK).fit(X, Y)
+    plain = MultiLabelClassifier(scaling="none", **QUICK).fit((X - X.mean(0)) / X.std(0), Y)
+    np.testing.assert_allclose(standard.weights_, plain.weights_, atol=1e-9)
+
+
 def test_the_default_lam_is_a_tenth_of_an_example(data):
     assert MultiLabelClassifier(tol=0.3).fit(*data).lam_ == pytest.approx(0.1 / 30)
 
