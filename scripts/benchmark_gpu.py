@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a file that runs finds only what is beside it
 
-from scripts.benchmarks.gpu import main  # noqa: E402
+from scripts.benchmarks.gpu import main
 
 if __name__ == "__main__":
     raise SystemExit(main())
