@@ -166,8 +166,8 @@ def delivered(wanted: Hashable, own: Mapping[Any, Callable[[], T]]) -> T:
     names, ownership = zip(*gathered((wanted, list(own))), strict=True)
     owners = [[process for process, has in enumerate(ownership) if name in has] for name in names]
     senders = [receiver if receiver in having else having[0] for receiver, having in enumerate(owners)]
-    sent = {i: names[i] for i, sender in enumerate(senders) if sender == rank()}
-    found = run_on_all_ranks(lambda: {name: own[name]() for name in {*sent.values()}})
+    asked = {name for name, sender in zip(names, senders, strict=True) if sender == rank()}
+    found = run_on_all_ranks(lambda: {name: own[name]() for name in asked})
     for receiver, sender in enumerate(senders):
         parcel: list[Any] = [found.get(names[receiver])]
         if rank() == sender != receiver:

@@ -168,7 +168,7 @@ def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
     Every solver also makes some passes over a few examples, so that its loops are compiled before the clock runs.
     """
     for run in runs:
-        run.folder.has_checkpoint(run.solver)
+        run.folder.has_checkpoint(run.solver)  # raises if it is of other settings
     few = problem.subset(torch.arange(min(problem.n, 2)))
     for run in {(run.label, run.lam_text): run for run in runs}.values():
         _rehearse(run, few, min(passes, _REHEARSAL))

@@ -56,7 +56,7 @@ def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     folder = RunFolder(out, settings)
     begun = options.resume and folder.has_checkpoint(solver)  # refused, if it is, before data are read in vain
-    _see_each_other(options, folder, begun)
+    _say_what_is_shared(options, folder, begun)
     tuned = _prepare_encoder(options, out)
     data = TrainingData.read(options, solver.needs_partitions, options.device)
     if options.calibrate:
@@ -115,7 +115,7 @@ def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, d
     return solver, out, settings
 
 
-def _see_each_other(options: Namespace, folder: RunFolder, begun: bool) -> None:
+def _say_what_is_shared(options: Namespace, folder: RunFolder, begun: bool) -> None:
     """Say what follows if machines have folders of their own; refuse what needs one that all see."""
     if processes.count() == 1 or folder.is_shared():
         return

@@ -25,8 +25,10 @@ try:
 except ImportError:  # on Windows
     lock_folder = None  # type: ignore[assignment]
 
+# A file by which processes find out whether they see the same folder.
+_TOKEN = "shared"
 # What a run that was killed may leave.
-_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts", "encoder"}
+_BEFORE_THE_FIRST_CHECKPOINT = {"history.jsonl", "checkpoint.safetensors", "checkpoint.parts", "encoder", _TOKEN}
 # What the checkpoint of a run has beside tensors.
 _RUN = {"settings", "state", "history"}
 # Writing checkpoints takes about one part in so many of the time.
@@ -155,12 +157,12 @@ class RunFolder:
 
     def is_shared(self) -> bool:
         """Whether all processes see the same folder."""
-        token = self.path / f"{processes.gathered(uuid4().hex)[0]}.tmp"
+        token, mark = self.path / _TOKEN, processes.gathered(uuid4().hex)[0]
         if processes.rank() == 0:
             self.path.mkdir(parents=True, exist_ok=True)
-            token.touch()
+            token.write_text(mark)
         processes.wait()
-        seen = all(processes.gathered(token.exists()))
+        seen = all(processes.gathered(token.exists() and token.read_text() == mark))
         if processes.rank() == 0:
             token.unlink()
         return seen

@@ -20,6 +20,7 @@ from structsmooth.tasks.localization.box_features import (
     BACKBONES,
     BoxFeatures,
     FeatureType,
+    fingerprint,
     load_backbone,
     load_features,
     parted,
@@ -46,11 +47,16 @@ _DATA = "voc2012_animals/voc2012_animals_single_333.zip"
 
 @dataclass(frozen=True)
 class FittedLocalization(FittedTask):
-    """A localizer with the classes of its training data, and the scale and shape (C, H, W) of the features of a box."""
+    """A localizer with the classes of its training data, and the scale and shape (C, H, W) of the features of a box.
+
+    Attributes:
+        tuned: fingerprint of the layers that are tuned, as they were at first; empty if none are.
+    """
 
     task: "Localization"
     scale: Positive
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
+    tuned: str = ""
 
     example_type: ClassVar[type] = Example
     input_json: ClassVar[Mapping[str, str]] = {"image": "name", "class": "label"}
@@ -121,6 +127,11 @@ class FittedLocalization(FittedTask):
             torch.manual_seed(self.task.seed)
             heads = [HEADS[self.task.head](self.shape) for _ in self.task.classes]
         layers = self.task.tuned_layers
+        if self.tuned and fingerprint(layers) != self.tuned:
+            raise ValueError(
+                f"the weights of {self.task.backbone} have changed since the model was trained: its layers moved from "
+                "others; give the file of then as backbone_weights"
+            )
         tuned = [TunedHead(layers, head) for head in heads] if self.task.last else heads
         return ClassHeads(tuned, self.task.classes, self.scale)
 
@@ -243,7 +254,8 @@ class Localization(Task):
             _, channels, height, width = layers(load_features(labelled[0].features).float()).shape
             norms = torch.cat([layers(load_features(e.features).float()).flatten(1).norm(dim=1) for e in labelled])
         task = replace(self, classes=sorted({example.label for example in labelled}))
-        return FittedLocalization(task, _NORM / max(float(norms.mean()), 1e-12), (channels, height, width))
+        tuned = fingerprint(layers) if self.last else ""
+        return FittedLocalization(task, _NORM / max(float(norms.mean()), 1e-12), (channels, height, width), tuned)
 
 
 def _batch(pairs: Sequence[tuple[Example, int]]) -> tuple[tuple[Example, ...], Tensor]:

@@ -69,7 +69,7 @@ class BoxFeatures:
         check_settings(self)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.backbone = self.backbone.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.folder = Path(self.cache) / "features" / f"{_fingerprint(self.backbone)}-{self.dtype}-nhwc"
+        self.folder = Path(self.cache) / "features" / f"{fingerprint(self.backbone)}-{self.dtype}-nhwc"
 
     def run(self, proposals: Mapping[ImageFile, Proposals]) -> tuple[dict[ImageFile, Path], Faults]:
         """Files for :func:`load_features` of all images, and what is wrong with images that have none.
@@ -165,7 +165,7 @@ def parted(backbone: nn.Module, last: int) -> tuple[nn.Module, nn.Sequential]:
     return first, layers[begin:]
 
 
-def _fingerprint(module: nn.Module) -> str:
+def fingerprint(module: nn.Module) -> str:
     """A text that changes with the layers of the network and with their weights."""
     digest = sha256(str(module).encode())
     # The state dict may lack buffers, such as a mean that is subtracted.

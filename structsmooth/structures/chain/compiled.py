@@ -436,12 +436,18 @@ def batch_top_k(unary, transition, lengths, k, values, labels, begin, end):
         top_k(unary[b], of_example(transition, b), lengths[b], k, score, back, values[b], labels[b])
 
 
+@inlined
+def _forward_scratch(unary, transition):
+    """What the forward recursion of an example fills: messages three times, [T, S], exponentials of pairs, shifts."""
+    _, steps, states = unary.shape
+    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
+    return alpha, scaled, total, np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+
+
 @entry_point
 def batch_log_partition(unary, transition, lengths, values, begin, end):
     """Log-partition [B] of examples ``begin`` to ``end`` alone, into ``values``: half of :func:`batch_marginals`."""
-    _, steps, states = unary.shape
-    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
-    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    alpha, scaled, total, exponential, shift = _forward_scratch(unary, transition)
     for b in range(begin, end):
         edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:
@@ -466,9 +472,8 @@ def batch_marginals(unary, transition, lengths, labels, values, node, edge, begi
     over positions. With labels [B, 1, T] in place of [B, 0, T], the score of this output is subtracted from the
     log-partition, which is never below it but for rounding, and its parts from the marginals.
     """
-    _, steps, states = unary.shape
-    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
-    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    states = unary.shape[2]
+    alpha, scaled, total, exponential, shift = _forward_scratch(unary, transition)
     for b in range(begin, end):
         edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:
@@ -526,8 +531,7 @@ def batch_tangents(unary, transition, node_direction, edge_direction, lengths, n
     ``node`` [B, T, S] and ``edge`` [B, E, S, S] must be zero, and remain so for examples without an output.
     """
     _, steps, states = unary.shape
-    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
-    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    alpha, scaled, total, exponential, shift = _forward_scratch(unary, transition)
     marginal, before, after = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
     joint = np.empty((steps - 1, states, states))
     for b in range(begin, end):
@@ -544,9 +548,8 @@ def batch_tangents(unary, transition, node_direction, edge_direction, lengths, n
 @entry_point
 def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
     """Samples of examples ``begin`` to ``end`` at ``uniform`` [B, n, T] into ``labels`` [B, n, T], zero before."""
-    _, steps, states = unary.shape
-    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
-    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    states = unary.shape[2]
+    alpha, scaled, total, exponential, shift = _forward_scratch(unary, transition)
     weights = np.empty(states)
     for b in range(begin, end):
         edges = of_example(transition, b)
@@ -561,9 +564,8 @@ def batch_sample(unary, transition, lengths, uniform, labels, begin, end):
 @entry_point
 def batch_filtered(unary, transition, lengths, out, begin, end):
     """Marginals without the scores behind each position, of examples ``begin`` to ``end``, into zeros [B, T, S]."""
-    _, steps, states = unary.shape
-    alpha, scaled, total = np.empty((steps, states)), np.empty((steps, states)), np.empty((steps, states))
-    exponential, shift = np.empty(transition.shape[1:]), np.empty((transition.shape[1], states))
+    states = unary.shape[2]
+    alpha, scaled, total, exponential, shift = _forward_scratch(unary, transition)
     for b in range(begin, end):
         edges = of_example(transition, b)
         if b == begin or transition.shape[0] > 1:

@@ -237,9 +237,10 @@ _value = compiled_operator(
 
 def log_partition(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     """Log-partition [B]; if a gradient is asked, by the pass that finds it, too, since two take longer."""
-    return (
-        sums(unary, transition, lengths)[0] if asks_gradients(unary, transition) else _value(unary, transition, lengths)
-    )
+    if asks_gradients(unary, transition):
+        return sums(unary, transition, lengths)[0]
+    log_z: Tensor = _value(unary, transition, lengths)
+    return log_z
 
 
 def node_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:

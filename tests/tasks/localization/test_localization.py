@@ -195,6 +195,11 @@ def test_last_layers_begin_as_they_are_and_move(task, monkeypatch, tmp_path):
     assert results[1].history[-1].objective < 0.9 * results[0].history[-1].objective
     with pytest.raises(ValueError, match="the backbone has 2 layers, of which last:2 leaves none"):
         task(**settings, tune="last:2").read("train.csv")
+    with torch.no_grad():
+        deep[2].weight.add_(1.0)
+    other = replace(models[1][0], task=replace(models[1][0].task))  # as loaded where the file of weights is another
+    with pytest.raises(ValueError, match="the weights of deep have changed since the model was trained"):
+        other.problem(models[1][1])
 
 
 def test_loss_is_the_cost_of_the_worst_box_where_scores_are_zero(task):
