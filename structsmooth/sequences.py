@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+# Rows of numbers that are checked at a time.
+_ROWS = 1 << 12
 S = TypeVar("S", bound="Sequences")
 
 
@@ -320,5 +322,6 @@ def _check_values(name: str, values: Tensor, dimensions: int) -> None:
     _check_tensor(name, values, dimensions)
     if values.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"{name} must be float32 or float64, got {values.dtype}")
-    if not bool(values.isfinite().all()):
+    # In parts, since numbers mapped from a file may be more than memory takes.
+    if not all(bool(part.isfinite().all()) for part in values.split(_ROWS)):
         raise ValueError(f"{name} must be finite")

@@ -62,6 +62,23 @@ def linear(
         yield name, Answer(*scores(fitted, test, outputs, options.first), encoding, seconds, gap)
 
 
+def beside(
+    fitted: Any,
+    attributes: DictionaryEncoder,
+    frozen: FrozenFeatures,
+    options: Namespace,
+    train: Corpus,
+    test: Corpus,
+    encoding: float,
+) -> Iterator[tuple[str, Answer]]:
+    """Attributes beside an encoder's features, at each scale."""
+    for scale in options.scale:
+        name = f", scale {scale:g}" if len(options.scale) > 1 else ""
+        dense = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, scale))
+        for passes, answer in linear(dense, train, test, options, encoding):
+            yield f"{name}{passes}", answer
+
+
 def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -> Iterator[tuple[str, Answer]]:
     """Words, frozen features, and both."""
     fitted: Any = task.fit(train)
@@ -76,9 +93,8 @@ def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -
     seconds = time.process_time() - started
     for name, attributes in (("frozen", DictionaryEncoder([])), ("both", fitted.attributes)):
         if name in options.methods:
-            beside = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, options.scale))
-            for passes, answer in linear(beside, train, test, options, seconds):
-                yield f"{name}{passes}", answer
+            for row, answer in beside(fitted, attributes, frozen, options, train, test, seconds):
+                yield f"{name}{row}", answer
 
 
 def tuned_answers(
@@ -104,9 +120,8 @@ def tuned_answers(
     yield "tuned", Answer(*scores(fitted, test, outputs, options.first), 0.0, seconds)
     encoder.save(folder / str(seed))
     frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
-    beside = replace(fitted, attributes=WordsAndFrozen(fitted.attributes, frozen, options.scale))
-    for passes, answer in linear(beside, train, test, options, seconds):
-        yield f"head{passes}", answer
+    for row, answer in beside(fitted, fitted.attributes, frozen, options, train, test, seconds):
+        yield f"head{row}", answer
 
 
 def rows(options: Namespace) -> Iterator[list[str]]:
@@ -143,7 +158,7 @@ def cells(count: int, name: str, several: list[Answer]) -> list[str]:
     option("--sentences", [300, 1000], "first sentences to train on", least=1),
     option("--first", 1500, "sentences of the test file that are measured apart from all", least=1),
     option("--layers", None, "of frozen features (default: the middle and the last one)", nargs="+", type=int),
-    option("--scale", 0.1, "factor of standardized features", least=0, above=True),
+    option("--scale", [0.1], "factors of standardized features", least=0, above=True),
     option("--context", 0, "pieces of neighbouring sentences on either side", least=0),
     option("--methods", list(METHODS), "tuned has the row of its solved head as well", choices=METHODS),
     option("--passes", [NER.passes], "of linear problems", least=1),

@@ -21,7 +21,7 @@ from structsmooth.text.mapped import mapped, unnamed
 from structsmooth.text.templates import Templates
 
 # Sentences whose features are in memory at a time, and tokens.
-_SENTENCES, _TOKENS = 512, 1 << 14
+_SENTENCES, _TOKENS = 512, 1 << 12
 # Features that are kept in no folder, by their digest: those of the latest corpus, which fitting asks for twice.
 _latest: dict[str, NDArray[np.float32]] = {}
 

@@ -51,12 +51,14 @@ class FittedLocalization(FittedTask):
 
     Attributes:
         tuned: fingerprint of the layers that are tuned, as they were at first; empty if none are.
+        described: name of the folder of features of training, which has the fingerprint of the layers that made them.
     """
 
     task: "Localization"
     scale: Positive
     shape: tuple[PositiveInt, PositiveInt, PositiveInt]
     tuned: str = ""
+    described: str = ""
 
     example_type: ClassVar[type] = Example
     input_json: ClassVar[Mapping[str, str]] = {"image": "name", "class": "label"}
@@ -68,7 +70,13 @@ class FittedLocalization(FittedTask):
         return problem(self.module(), data, OneMinusIoU(), batch_size=1, collate=_batch, chunk_size=_CHUNK)
 
     def predict(self, weights: Tensor, examples: Sequence[Example], k: int = 1) -> Predictions:
-        """The k best of the proposed boxes with their scores."""
+        """The k best of the proposed boxes with their scores.
+
+        Raises:
+            ValueError: features of other weights of the network than those of training.
+        """
+        if self.described and any(one.features.parent.name != self.described for one in examples):
+            raise self._changed("learned")
         found = zip(examples, best_outputs(self.module(), weights, ([one] for one in examples), k), strict=True)
         return [[(score, Detection(tuple(one.boxes[y].tolist()), score)) for score, y in best] for one, best in found]
 
@@ -128,12 +136,15 @@ class FittedLocalization(FittedTask):
             heads = [HEADS[self.task.head](self.shape) for _ in self.task.classes]
         layers = self.task.tuned_layers
         if self.tuned and fingerprint(layers) != self.tuned:
-            raise ValueError(
-                f"the weights of {self.task.backbone} have changed since the model was trained: its layers moved from "
-                "others; give the file of then as backbone_weights"
-            )
+            raise self._changed("moved")
         tuned = [TunedHead(layers, head) for head in heads] if self.task.last else heads
         return ClassHeads(tuned, self.task.classes, self.scale)
+
+    def _changed(self, how: str) -> ValueError:
+        return ValueError(
+            f"the weights of {self.task.backbone} have changed since the model was trained: it {how} from others; give "
+            "the file of then as backbone_weights"
+        )
 
 
 @dataclass(frozen=True)
@@ -255,7 +266,8 @@ class Localization(Task):
             norms = torch.cat([layers(load_features(e.features).float()).flatten(1).norm(dim=1) for e in labelled])
         task = replace(self, classes=sorted({example.label for example in labelled}))
         tuned = fingerprint(layers) if self.last else ""
-        return FittedLocalization(task, _NORM / max(float(norms.mean()), 1e-12), (channels, height, width), tuned)
+        scale, described = _NORM / max(float(norms.mean()), 1e-12), labelled[0].features.parent.name
+        return FittedLocalization(task, scale, (channels, height, width), tuned, described)
 
 
 def _batch(pairs: Sequence[tuple[Example, int]]) -> tuple[tuple[Example, ...], Tensor]:

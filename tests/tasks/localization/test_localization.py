@@ -200,6 +200,8 @@ def test_last_layers_begin_as_they_are_and_move(task, monkeypatch, tmp_path):
     other = replace(models[1][0], task=replace(models[1][0].task))  # as loaded where the file of weights is another
     with pytest.raises(ValueError, match="the weights of deep have changed since the model was trained"):
         other.problem(models[1][1])
+    with pytest.raises(ValueError, match="the weights of deep have changed since the model was trained"):
+        models[0][0].predict(results[0].weights, task(**settings).read("train.csv"))
 
 
 def test_loss_is_the_cost_of_the_worst_box_where_scores_are_zero(task):
