@@ -188,6 +188,18 @@ def lengths_or_all(lengths: Any, name: str, scores: Tensor) -> Tensor:
     return long
 
 
+def check_lengths(lengths: Tensor, steps: int, name: str = "T", least: int = 1) -> None:
+    """Lengths from 1, or ``least``, to T, or what it is called: compiled loops would go beyond their arrays."""
+    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
+    if not least <= int(smallest) <= int(largest) <= steps:
+        raise ValueError(f"lengths must be from {least} to {name} = {steps}, got {lengths.tolist()}")
+
+
+def length_mask(lengths: Tensor, steps: int) -> Tensor:
+    """Mask [B, T], true on the first ``lengths`` positions."""
+    return torch.arange(steps, device=lengths.device) < lengths[:, None]
+
+
 def require_labels(y: Tensor, states: int) -> None:
     """Raise ``ValueError`` unless labels are from 0 to ``states`` - 1; reads their values."""
     if y.numel() and not 0 <= int(y.min()) <= int(y.max()) < states:

@@ -7,7 +7,7 @@ from torch import Tensor
 from structsmooth.structures import checks, semirings
 from structsmooth.structures.base import widened
 from structsmooth.structures.chain import LinearChain
-from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.checks import check_lengths, length_mask
 from structsmooth.structures.factored_sums import factor, is_narrow, log_partition
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 

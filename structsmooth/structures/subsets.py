@@ -6,7 +6,7 @@ from torch import Tensor
 
 from structsmooth.structures import checks
 from structsmooth.structures.base import widened
-from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.checks import check_lengths, length_mask
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 
 

@@ -131,11 +131,11 @@ class LinearChain(Structure):
         self._label_at_padding = 0 if mask is None else checks.IGNORED
         self.lengths = checks.lengths_or_all(lengths, "unary", unary) if mask is None else self._masked(mask, lengths)
         if lengths is not None and checks.can_read_values() and is_on_cpu(self.lengths) and bool((lengths == 0).any()):
-            self._mask = reference.length_mask(self.lengths, unary.shape[1])
+            self._mask = checks.length_mask(self.lengths, unary.shape[1])
             self._order = compact_order(self._mask)
         super().__init__(validate_args)
         if self.validate_args and lengths is not None:
-            reference.check_lengths(self.lengths, unary.shape[1], least=0)
+            checks.check_lengths(self.lengths, unary.shape[1], least=0)
         if start is not None or stop is not None:
             check_ends(unary, self.validate_args, start=start, stop=stop)
             self.unary = with_ends(unary, self.mask, start, stop)
@@ -171,7 +171,7 @@ class LinearChain(Structure):
 
     @property
     def _compact_mask(self) -> Tensor:
-        return reference.length_mask(self._compact_lengths, self.unary.shape[1])
+        return checks.length_mask(self._compact_lengths, self.unary.shape[1])
 
     def batched(self) -> "LinearChain":
         """The same sequences, each with its own transitions."""

@@ -8,7 +8,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import widened
 from structsmooth.structures.chain import LinearChain
 from structsmooth.structures.chain.compaction import compact_edges, compact_nodes, spread_labels, spread_nodes
-from structsmooth.structures.chain.reference import length_mask
+from structsmooth.structures.checks import length_mask
 from structsmooth.structures.factor_graph.factors import Automaton
 from structsmooth.structures.programs import DynamicProgram, Program, ProgramBuilder, cached_program
 

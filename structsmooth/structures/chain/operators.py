@@ -12,7 +12,7 @@ from torch import Tensor
 
 from structsmooth.lazy import LazyLoops
 from structsmooth.structures.chain import reference
-from structsmooth.structures.checks import require_labels
+from structsmooth.structures.checks import check_lengths, length_mask, require_labels
 from structsmooth.structures.operators import (
     OPERATORS,
     Backward,
@@ -36,7 +36,7 @@ _CHAINS = "Tensor unary, Tensor transition, Tensor lengths"
 
 def checked_inputs(unary: Tensor, transition: Tensor, lengths: Tensor, *others: Any) -> tuple[Tensor, ...]:
     """Tensors, with lengths that do not lead out of them."""
-    reference.check_lengths(lengths, unary.shape[1])
+    check_lengths(lengths, unary.shape[1])
     return unary, transition, lengths, *(other for other in others if isinstance(other, Tensor))
 
 
@@ -113,7 +113,7 @@ def _score(unary: Any, transition: Any, lengths: Any, y: Any, scores: Any, *_all
 
 
 def _refuse_labels(unary: Any, lengths: Any, y: Any) -> None:
-    mask = reference.length_mask(torch.from_numpy(lengths), y.shape[2])
+    mask = length_mask(torch.from_numpy(lengths), y.shape[2])
     require_labels(torch.from_numpy(y).masked_select(mask.unsqueeze(1)), unary.shape[2])
 
 

@@ -10,23 +10,12 @@ from __future__ import annotations  # torch.compile of torch 2.5 does not trace 
 import torch
 from torch import Tensor
 
+from structsmooth.structures.checks import length_mask
 from structsmooth.structures.oracles import Traits
 from structsmooth.structures.scans import Tensors, scan
 from structsmooth.structures.semirings import Log, Semiring, TopK, inverse_cdf, softmax
 
 traits, sums, surprisals, smoothed_top_k = Traits(), None, None, None
-
-
-def check_lengths(lengths: Tensor, steps: int, name: str = "T", least: int = 1) -> None:
-    """Lengths from 1, or ``least``, to T, or what it is called: compiled loops would go beyond their arrays."""
-    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
-    if not least <= int(smallest) <= int(largest) <= steps:
-        raise ValueError(f"lengths must be from {least} to {name} = {steps}, got {lengths.tolist()}")
-
-
-def length_mask(lengths: Tensor, steps: int) -> Tensor:
-    """Mask [B, T], true on the first ``lengths`` positions."""
-    return torch.arange(steps, device=lengths.device) < lengths[:, None]
 
 
 def masked(unary: Tensor, transition: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from structsmooth.structures import checks
 from structsmooth.structures.base import PartCosts, check_k, widened
 from structsmooth.structures.chain.compaction import check_ends, with_ends
-from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.checks import check_lengths, length_mask
 from structsmooth.structures.forbidden import Index, part_in_words
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program, scanned

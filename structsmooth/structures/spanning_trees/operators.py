@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.lazy import LazyLoops
-from structsmooth.structures.chain.reference import check_lengths, length_mask
+from structsmooth.structures.checks import check_lengths, length_mask
 from structsmooth.structures.derivatives import gradients_of, slope
 from structsmooth.structures.max_marginals import max_marginals_operator
 from structsmooth.structures.operators import (

@@ -28,6 +28,7 @@ from structsmooth.structures.chain.fused.messages import backward, follow, forwa
 from structsmooth.structures.chain.fused.outputs import run_parts
 from structsmooth.structures.chain.fused.tiles import fits_a_tile, sizes_of, tiles_of
 from structsmooth.structures.chain.operators import found_backward, save_found
+from structsmooth.structures.checks import length_mask
 from structsmooth.structures.operators import like_top_k, operator, save_inputs_and_statistics
 
 # Transitions from end to end of a stretch. Of 65,536 positions, the chain over the ends is as long as a stretch.
@@ -108,7 +109,7 @@ class Stretches(NamedTuple):
         batch, count, _ = self.places.shape
         own = values.view(batch, count, *values.shape[1:])
         found = torch.cat([own[:, :, :-1].flatten(1, 2), own[:, -1, -1:]], 1)[:, :steps]
-        inside = reference.length_mask(lengths, steps).view(batch, steps, *[1] * (found.dim() - 2))
+        inside = length_mask(lengths, steps).view(batch, steps, *[1] * (found.dim() - 2))
         return torch.where(inside, found, 0)
 
 
