@@ -1,4 +1,4 @@
-"""Two processes that join each other, on this machine."""
+"""Processes that join each other, on this machine: two, or more."""
 
 import os
 import socket
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 
-def started(code: str, *arguments: str, **variables: str) -> list[subprocess.Popen[str]]:
-    """Both, as torchrun would start them; they can import what tests can. Variables replace those of torchrun."""
+def started(code: str, *arguments: str, count: int = 2, **variables: str) -> list[subprocess.Popen[str]]:
+    """All, as torchrun would start them; they can import what tests can. Variables replace those of torchrun."""
     paths = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
+    shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    shared |= {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
     shared |= {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     return [
         subprocess.Popen(
@@ -23,7 +24,7 @@ def started(code: str, *arguments: str, **variables: str) -> list[subprocess.Pop
             text=True,
             env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank, **variables},
         )
-        for rank in ("0", "1")
+        for rank in map(str, range(count))
     ]
 
 

@@ -110,8 +110,6 @@ def _prepared(options: Namespace, held: ExitStack) -> tuple[Solver[Any], Path, d
     settings |= solver_settings(solver)
     if options.device != "cpu":
         settings["device"] = options.device  # to which the tensors of a checkpoint return
-    if solver.state_type.partitioned:
-        settings["processes"] = processes.count()
     return solver, out, settings
 
 

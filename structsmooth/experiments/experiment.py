@@ -77,7 +77,7 @@ class Experiment:
         Raises:
             ValueError: the folder has the checkpoint of a run with other settings.
         """
-        resumed = folder.load_checkpoint(self.solver) if folder is not None and resume else None
+        resumed = folder.load_checkpoint(self.solver, problem) if folder is not None and resume else None
         begun = resumed[0] if resumed else start if isinstance(start, State) else None
         compact = self.solver.compact(problem, begun)
         if isinstance(compact, LinearProblem) and compact is not problem:

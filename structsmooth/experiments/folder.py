@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,9 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.checkpoint import load_state, load_values, save_state, write_atomic
-from structsmooth.history import History, Row
+from structsmooth.experiments.shares import history_of, rearranged
+from structsmooth.history import History
+from structsmooth.problems import Problem
 from structsmooth.solvers import Progress, Solver, State
 
 try:
@@ -105,33 +107,41 @@ class RunFolder:
         into the folder as its own machine has it, which need not be the one that others see.
         """
         state, history = progress.state, progress.history
-        hosts = []
+        mark, hosts = uuid4().hex, list[str]()
         if state.partitioned and processes.count() > 1:
-            hosts = processes.gathered(gethostname())
+            marks, hosts = (list(told) for told in zip(*processes.gathered((mark, gethostname())), strict=True))
+            mark = marks[0]
             if processes.rank() > 0:
-                self._save_part(state, history, hosts)
+                self._save_part(state, history, {"mark": mark, "hosts": hosts, "blocks": state.own_blocks})
             processes.wait()  # until all parts are there: the first one makes the checkpoint complete
         if processes.rank() == 0:
             tensors, numbers = state.split()
-            self.save_state(tensors, numbers, history, hosts)
+            self.save_state(tensors, numbers, history, {"mark": mark, "hosts": hosts, "blocks": state.own_blocks})
 
-    def save_state(self, tensors: dict[str, Tensor], numbers: Any, history: History, hosts: Sequence[str] = ()) -> None:
-        """Save where a run is, as tensors and plain JSON, with its history; and the hosts of its parts."""
+    def save_state(
+        self, tensors: dict[str, Tensor], numbers: Any, history: History, parts: Mapping[str, Any] | None = None
+    ) -> None:
+        """Save where a run is, as tensors and plain JSON, with its history; and what is known of its parts."""
         self.path.mkdir(parents=True, exist_ok=True)
         # First, so that it is complete wherever the checkpoint is of a complete run.
         write_atomic(self.path / "history.jsonl", history.to_json_lines())
-        save_state(self._checkpoint, tensors, self._values(numbers, history, hosts))
+        save_state(self._checkpoint, tensors, self._values(numbers, history, parts or {}))
 
-    def load_checkpoint(self, solver: Solver[Any]) -> tuple[State, History] | None:
+    def load_checkpoint(self, solver: Solver[Any], problem: Problem) -> tuple[State, History] | None:
         """State and history of the run to resume, wherever processes have them; ``None`` if there is no checkpoint.
+
+        Parts of a state go to the processes that have their blocks of the problem now: there may be more or fewer.
 
         Raises:
             ValueError: the checkpoint is of a run with other settings, or not all parts of it are there.
         """
-        if (saved := self._load(self._is_apart(solver))) is None:
+        apart = solver.state_type.partitioned
+        if (found := self._found(apart)) is None:
             return None
-        tensors, numbers, history = saved
-        return solver.state_type.joined(tensors, numbers), history
+        if apart and len(found.blocks) != processes.count():
+            return rearranged(solver, problem, found.files, found.blocks)
+        tensors, values = processes.delivered(processes.rank() if apart else 0, found.loaders())
+        return solver.state_type.joined(tensors, values["state"]), history_of(values)
 
     def load_state(self) -> tuple[dict[str, Tensor], Any, History] | None:
         """What :meth:`save_state` saved, in any of the processes; ``None`` if there is no checkpoint.
@@ -139,7 +149,10 @@ class RunFolder:
         Raises:
             ValueError: the checkpoint is of a run with other settings.
         """
-        return self._load(apart=False)
+        if (found := self._found(apart=False)) is None:
+            return None
+        tensors, values = processes.delivered(0, found.loaders())
+        return tensors, values["state"], history_of(values)
 
     def load_history(self) -> tuple[dict[str, Any], History]:
         """Settings and history of the run.
@@ -149,11 +162,11 @@ class RunFolder:
             ValueError: it is damaged.
         """
         values = load_values(self._checkpoint)
-        return values["settings"], History(Row.from_dict(row) for row in values["history"])
+        return values["settings"], history_of(values)
 
     def has_checkpoint(self, solver: Solver[Any]) -> bool:
         """Whether there is a checkpoint; with the errors of :meth:`load_checkpoint`, but without reading the state."""
-        return self._found(self._is_apart(solver)) is not None
+        return self._found(solver.state_type.partitioned) is not None
 
     def is_shared(self) -> bool:
         """Whether all processes see the same folder."""
@@ -167,36 +180,25 @@ class RunFolder:
             token.unlink()
         return seen
 
-    @staticmethod
-    def _is_apart(solver: Solver[Any]) -> bool:
-        """Whether each process has a part of the state of a run."""
-        return solver.state_type.partitioned and processes.count() > 1
-
-    def _load(self, apart: bool) -> tuple[dict[str, Tensor], Any, History] | None:
-        if (files := self._found(apart)) is None:
-            return None
-        loaders = {part: partial(load_state, file) for part, file in files.items()}
-        tensors, values = processes.delivered(processes.rank() if apart else 0, loaders)
-        return tensors, values["state"], History(map(Row.from_dict, values["history"]))
-
-    def _found(self, apart: bool) -> dict[int, Path] | None:
-        """The files of this process that have parts of the last checkpoint of all; ``None`` if there is none.
+    def _found(self, apart: bool) -> "_Checkpoint | None":
+        """The last checkpoint that all processes together have all parts of; ``None`` if there is none.
 
         A part belongs to a share of the examples, and not to a machine: those that start again may have other numbers.
         """
         own = processes.run_on_all_ranks(lambda: list(self._saved(apart)))
         saved = processes.concatenated(own)
-        wanted = set(range(processes.count() if apart else 1))
-        for passes in sorted({part.passes for part in saved}, reverse=True):
-            if wanted <= {part.number for part in saved if part.passes == passes}:
-                return {part.number: part.file for part in own if part.passes == passes}
-        last = max(saved, key=lambda part: part.passes, default=None)
+        for last in sorted({part.of: part for part in saved}.values(), key=lambda part: part.of.passes, reverse=True):
+            parts = {part.number: part for part in saved if part.of == last.of}
+            if len(parts) == last.count:
+                files = {part.number: part.file for part in own if part.of == last.of}
+                return _Checkpoint(files, [parts[number].blocks for number in range(last.count)])
+        last = max(saved, key=lambda part: part.of.passes, default=None)
         # A run that ended while it wrote its first checkpoint has parts of that, and loses one pass.
-        if last is not None and last.passes > 1:
-            lost = wanted - {part.number for part in saved if part.passes == last.passes}
-            names = ", ".join(f"part {part} of {len(wanted)}, which host {last.hosts[part]} saved" for part in lost)
+        if last is not None and last.of.passes > 1:
+            lost = set(range(last.count)) - {part.number for part in saved if part.of == last.of}
+            names = ", ".join(f"part {part} of {last.count}, which host {last.hosts[part]} saved" for part in lost)
             raise ValueError(
-                f"{self.path}: of the checkpoint after pass {last.passes} no process has {names}: "
+                f"{self.path}: of the checkpoint after pass {last.of.passes} no process has {names}: "
                 "start that host again, with its disk, or start anew with --overwrite"
             )
         return None
@@ -206,16 +208,17 @@ class RunFolder:
         if self._checkpoint.exists():
             values = load_values(self._checkpoint)
             self._check_run(values)
-            yield _Part(0, values["state"].get("passes", 0), values.get("hosts", []), self._checkpoint)
+            yield _Part.of_file(0, values, self._checkpoint)
         for file in sorted(self._parts.glob("*.safetensors")) if apart else ():
             values = load_values(file)
             if values["settings"] == self._given:  # and not of a run before
-                yield _Part(int(file.name.partition("-")[0]), values["state"]["passes"], values["hosts"], file)
+                yield _Part.of_file(int(file.name.partition("-")[0]), values, file)
 
     def keeper(self, solver: Solver[Any]) -> "CheckpointCallback":
         """A callback that saves a run of a solver here."""
         # Processes that save parts of a state must save the same pass.
-        return CheckpointCallback(self.save_checkpoint, 0.0 if self._is_apart(solver) else PATIENCE)
+        is_apart = solver.state_type.partitioned and processes.count() > 1
+        return CheckpointCallback(self.save_checkpoint, 0.0 if is_apart else PATIENCE)
 
     def finished(self) -> dict[str, Any] | None:
         """The record that :meth:`finish` wrote; ``None`` if there is none.
@@ -256,10 +259,10 @@ class RunFolder:
         except (FileNotFoundError, ValueError, AttributeError):
             return False
 
-    def _values(self, numbers: Any, history: History, hosts: Sequence[str]) -> dict[str, Any]:
+    def _values(self, numbers: Any, history: History, parts: Mapping[str, Any]) -> dict[str, Any]:
         """What a checkpoint, or a part of it, has beside tensors."""
         rows = [row.as_dict() for row in history]
-        return {"settings": dict(self.settings), "state": numbers, "history": rows, "hosts": list(hosts)}
+        return {"settings": dict(self.settings), "state": numbers, "history": rows, **parts}
 
     def _check_run(self, values: Mapping[str, Any]) -> None:
         if not values.keys() >= _RUN:
@@ -282,12 +285,12 @@ class RunFolder:
         given: dict[str, Any] = json.loads(json.dumps(dict(self.settings)))
         return given
 
-    def _save_part(self, state: State, history: History, hosts: Sequence[str]) -> None:
+    def _save_part(self, state: State, history: History, parts: Mapping[str, Any]) -> None:
         """Save the state of a process, but not where the one of a pass before is, which the checkpoint needs."""
         self._parts.mkdir(parents=True, exist_ok=True)
         tensors, numbers = state.split()
         file = self._parts / f"{processes.rank()}-{state.passes % 2}.safetensors"
-        save_state(file, tensors, self._values(numbers, history, hosts))
+        save_state(file, tensors, self._values(numbers, history, parts))
 
     @property
     def _parts(self) -> Path:
@@ -302,20 +305,51 @@ class RunFolder:
         return self.path / "run.json"
 
 
+class _Moment(NamedTuple):
+    """When a checkpoint was made: after so many passes, and a mark that no other checkpoint has."""
+
+    passes: int
+    mark: str
+
+
 class _Part(NamedTuple):
     """A file with a part of a checkpoint; the whole one is part 0.
 
     Attributes:
         number: of the process that saved it, and of its share of the examples.
-        passes: that the run had made.
-        hosts: that saved the parts, in order.
+        of: the checkpoint.
+        hosts: that saved the parts, in order; none for a whole checkpoint.
+        blocks: number of blocks that it has.
         file: on the disk of one process.
     """
 
     number: int
-    passes: int
+    of: _Moment
     hosts: list[str]
+    blocks: int
     file: Path
+
+    @classmethod
+    def of_file(cls, number: int, values: Mapping[str, Any], file: Path) -> "_Part":
+        """The part in a file, by what it has beside tensors."""
+        moment = _Moment(values["state"].get("passes", 0), values.get("mark", ""))
+        return cls(number, moment, values.get("hosts", []), values.get("blocks", 0), file)
+
+    @property
+    def count(self) -> int:
+        """Number of parts of the checkpoint."""
+        return max(1, len(self.hosts))
+
+
+class _Checkpoint(NamedTuple):
+    """The files with parts of a checkpoint that this process has, and the numbers of blocks of all parts."""
+
+    files: dict[int, Path]
+    blocks: list[int]
+
+    def loaders(self) -> dict[int, Callable[[], tuple[dict[str, Tensor], dict[str, Any]]]]:
+        """How this process gets the parts that it has."""
+        return {part: partial(load_state, file) for part, file in self.files.items()}
 
 
 class CheckpointCallback:

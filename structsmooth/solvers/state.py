@@ -1,10 +1,10 @@
 """What runs carry, show and return: states, progress, results, and how a run ends."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -150,7 +150,8 @@ class State:
         best: the weights of the best pass so far, [dim], which a run keeps; empty if they are the current ones.
         memo: the last evaluation of the run, in the state that :meth:`Solver.advance` gets. The state that it returns
             may bring the full pass at its weights, which then evaluates it. It is never saved.
-        partitioned: whether each of several processes may have a part of the state, which it saves by itself.
+        partitioned: whether each of several processes may have a part of the state, which it saves by itself: what
+            belongs to its own blocks. The solver then is :class:`Partitioning`.
     """
 
     partitioned: ClassVar[bool] = False
@@ -163,6 +164,11 @@ class State:
     dual: float | None = None
     best: Tensor = field(default_factory=lambda: empty())
     memo: PassMemo = field(default_factory=PassMemo, repr=False, compare=False)
+
+    @property
+    def own_blocks(self) -> int:
+        """Number of blocks that the process has its part of, in a state that is partitioned."""
+        return 0
 
     @property
     def best_weights(self) -> Tensor:
@@ -192,6 +198,21 @@ class State:
 
 
 S = TypeVar("S", bound=State)
+
+
+@runtime_checkable
+class Partitioning(Protocol[S]):
+    """A solver whose states are partitioned. The blocks of all, in the order of processes, do not depend on these."""
+
+    def blocks_of(self, problem: Problem) -> int:
+        """Number of blocks that this process has its part of."""
+
+    def part(self, problem: Problem, state: S, blocks: range) -> S:
+        """A state with the parts of some neighbouring blocks alone, of a state of any process."""
+
+    def assembled(self, problem: Problem, parts: Sequence[S]) -> S:
+        """The state of this process, from the parts that all of its blocks are in, in order."""
+
 
 # What the name of a sequence of vectors is followed by for their lengths; the vectors are saved end to end.
 _SIZES = ".sizes"

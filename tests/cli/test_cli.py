@@ -460,7 +460,7 @@ def test_death_of_a_process_ends_the_run_which_can_be_resumed():
 
 
 @pytest.mark.long
-def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
+def test_killed_cocoa_goes_on_from_the_parts_of_its_processes():
     code = "import sys; from structsmooth.cli import main; sys.exit(main())"
     cocoa = ("--solver", "cocoa", "--gap-tolerance", 0)
     run = two_processes.started(code, *training(*cocoa, passes=10**6))
@@ -471,7 +471,6 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes(capsys):
     statuses = [status for status, _, _ in two_processes.ended(run)]
     assert statuses == [-signal.SIGKILL, 2]
     passes = len(history()) + 2
-    assert "is of a run with processes = 2, not 1" in refused(training("--resume", *cocoa, passes=passes), capsys)
     for options in (training("--resume", *cocoa, passes=passes), training(*cocoa, out="unbroken", passes=passes)):
         assert [status for status, _, _ in two_processes.ended(two_processes.started(code, *options))] == [0, 0]
     assert_same_run("model", "unbroken")

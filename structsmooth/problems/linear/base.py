@@ -156,6 +156,22 @@ class LinearProblem(AffineProblem):
         sizes = (sum(part.numel() for part in self.label_parts(block)) for block in range(self.blocks))
         return list(accumulate(sizes, initial=0))
 
+    @property
+    def block_sizes(self) -> Tensor:
+        """How many numbers the statistics of each block have, and its atoms: int64 [2, blocks]."""
+        return torch.tensor([self.part_offsets, self.atom_offsets]).diff()
+
+    def statistics_of(self, statistics: Tensor, sizes: Tensor, blocks: range) -> Tensor:
+        """The statistics of neighbouring ``blocks`` among those of blocks of these ``sizes`` [blocks], of any share.
+
+        They may be packed. Then so is what :meth:`statistics_from` takes.
+        """
+        return statistics[_between(sizes, blocks)]
+
+    def statistics_from(self, pieces: Sequence[Tensor]) -> Tensor:
+        """The statistics of this problem from those of neighbouring blocks, which are all of its own, in order."""
+        return self.packed(torch.cat(list(pieces)))
+
     def linearize(self, w: Tensor) -> "LinearProblem":
         """The problem itself, whose scores are linear."""
         return self
@@ -354,3 +370,8 @@ class _Loss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return grad * ctx.batch.adjoint(ctx.statistics), None, None
+
+
+def _between(sizes: Tensor, blocks: range) -> slice:
+    """Where the numbers of some neighbouring blocks are among those of blocks of these sizes."""
+    return slice(int(sizes[: blocks.start].sum()), int(sizes[: blocks.stop].sum()))

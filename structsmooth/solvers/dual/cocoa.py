@@ -1,5 +1,6 @@
 """CoCoA+: processes make steps of block-coordinate Frank-Wolfe on their own examples, and then add their changes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -10,13 +11,16 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.problems.base import Problem
 from structsmooth.problems.bounds import conjugate
+from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.partition import PartitionedProblem
 from structsmooth.settings import Interval
 from structsmooth.solvers.bcfw import BCFW, BCFWState, fell
-from structsmooth.solvers.state import State
+from structsmooth.solvers.state import State, empty
 
 # σ′ in units of the last ratio. Where it is smaller, the dual rises faster, but weights are farther from its optimum.
 _MARGIN = 1.6
+# What a point has a row of for each block.
+_OF_BLOCKS = ("gaps", "alphas", "stamps")
 
 
 @dataclass
@@ -30,6 +34,13 @@ class CoCoAState(BCFWState):
 
     means: dict[str, float] = field(default_factory=dict)  # metrics of the last round, over all examples
     sigma: float = 1.0  # σ′ of the next round, if none is given
+    # How many numbers the statistics of each block have, and its outputs, [2, blocks]: by them others find theirs.
+    sizes: Tensor = field(default_factory=empty)
+
+    @property
+    def own_blocks(self) -> int:
+        """Number of blocks of the process."""
+        return len(self.point.gaps)
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,8 @@ class CoCoA(BCFW):
 
     In one process it is ``BCFW``. More processes share the time of a pass, but need more passes, since none sees the
     steps that the others make in the same round. Runs are reproducible for the same number of processes with the same
-    examples. A state holds the process's own statistics, so each process must resume, or start, from its own state.
+    examples. A state holds the process's own statistics, so each process must resume, or start, from its own state;
+    :meth:`part` and :meth:`assembled` give other numbers of processes states to go on from.
 
     Args:
         sigma: σ′ of all rounds, at least 1. If not given, K in the first round, and then 1.6 times the ratio of the
@@ -82,6 +94,7 @@ class CoCoA(BCFW):
         assert isinstance(state, CoCoAState)
         v = processes.summed(state.point.weights)
         state = replace(state.moved(weights=v), weights=whole.within_bounds(v), sigma=float(processes.count()))
+        state.sizes = self.linear(whole.local, lam).block_sizes
         return self._of_all(state, whole, lam)
 
     def advance(
@@ -123,6 +136,52 @@ class CoCoA(BCFW):
         dual = means.pop("cost") - lam * conjugate(state.point.weights, whole.bounds)
         return replace(state, dual=dual, means=means)
 
+    def blocks_of(self, problem: Problem) -> int:
+        """Number of blocks of the process's own examples."""
+        return _own(problem).blocks
+
+    def part(self, problem: Problem, state: CoCoAState, blocks: range) -> CoCoAState:
+        """A state with neighbouring blocks alone: statistics, gaps, outputs, and an even part of what steps count."""
+        numbers, atoms = state.sizes
+        point, own, share = state.point, slice(blocks.start, blocks.stop), len(blocks) / state.own_blocks
+        held = point.alphas.shape[1] * atoms
+        cut = replace(
+            point,
+            statistics=_own(problem).statistics_of(point.statistics, numbers, blocks),
+            outputs=point.outputs[int(held[: own.start].sum()) : int(held[: own.stop].sum())],
+            **{name: getattr(point, name)[own] for name in _OF_BLOCKS},
+        )
+        totals = {"hits": round(share * state.hits), "steps": round(share * state.steps), "gap": share * state.gap}
+        curvatures = state.curvatures[own]
+        return replace(state, point=cut, sizes=state.sizes[:, own], curvatures=curvatures, **totals)
+
+    def assembled(self, problem: Problem, parts: Sequence[CoCoAState]) -> CoCoAState:
+        """The state of this process from the parts that its blocks are in; σ′ begins anew.
+
+        Raises:
+            ValueError: the parts are of other blocks.
+        """
+        own, first = _own(problem), parts[0]
+        sizes = torch.cat([part.sizes for part in parts], 1)
+        if not torch.equal(sizes, own.block_sizes):
+            raise ValueError("the checkpoint is of examples of other sizes: resume with the data that it was made with")
+        together = {name: torch.cat([getattr(part.point, name) for part in parts]) for name in ("outputs", *_OF_BLOCKS)}
+        statistics = own.statistics_from([part.point.statistics for part in parts])
+        # One process may have held few of all weights.
+        wide = {name: _all_weights(vector, first.support, own.dim) for name, vector in _vectors(first).items()}
+        point = replace(first.point, weights=wide.pop("point"), statistics=statistics, **together)
+        return replace(
+            first,
+            **wide,
+            point=point,
+            support=empty(),
+            cost=own.expected_cost(statistics),
+            curvatures=torch.cat([part.curvatures for part in parts]),
+            sizes=sizes,
+            sigma=float(processes.count()),
+            **{name: sum(getattr(part, name) for part in parts) for name in ("hits", "steps", "gap")},
+        )
+
     def metrics(self, state: State) -> dict[str, float]:
         """The metrics of BCFW, over the blocks of all processes."""
         assert isinstance(state, CoCoAState)
@@ -134,6 +193,23 @@ def _next_sigma(local_change: Tensor, change: Tensor) -> float:
     squares = float(processes.summed(local_change @ local_change))
     ratio = float(change @ change) / squares if squares > 0 else 1.0
     return min(max(_MARGIN * ratio, 1.0), float(processes.count()))
+
+
+def _vectors(state: CoCoAState) -> dict[str, Tensor]:
+    """What of a state has a number for each weight."""
+    return {"weights": state.weights, "best": state.best, "point": state.point.weights}
+
+
+def _all_weights(vector: Tensor, support: Tensor, dim: int) -> Tensor:
+    """A vector [dim] from one of the weights of a support; others stay as they are."""
+    return vector.new_zeros(dim).index_copy_(0, support, vector) if len(vector) and len(support) else vector
+
+
+def _own(problem: Problem) -> LinearProblem:
+    """The problem over the examples of this process."""
+    own = _partitioned(problem).local
+    assert isinstance(own, LinearProblem)
+    return own
 
 
 def _partitioned(problem: Problem) -> PartitionedProblem:

@@ -1,6 +1,7 @@
 """Incremental prox-linear steps: block-coordinate Frank-Wolfe on proximal models, with a plane for each block."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -33,6 +34,11 @@ class IncrementalState(GradientState):
     first_step_size: float = 0.0  # η of the first pass
     seen: float = math.inf  # F in the last pass, with each loss where the step on its block saw it
     model_gap: float = math.inf  # of the last pass: the sum of the block gaps, each before the step on its block
+
+    @property
+    def own_blocks(self) -> int:
+        """Number of blocks whose planes the process has."""
+        return len(self.planes.gradients)
 
     def observe(self, full: FullPass, lam: float) -> None:
         """Improve the lower bound by the planes, too, which bound convex losses if nothing has rounded them."""
@@ -97,10 +103,29 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         """Number of blocks."""
         return math.ceil(problem.n / self.examples_per_step(problem))
 
-    def local_blocks(self, problem: Problem) -> int:
+    def blocks_of(self, problem: Problem) -> int:
         """Number of blocks whose planes this process has: its share, if processes share passes and all can have one."""
         blocks = self.steps_per_pass(problem)
         return blocks if problem.shard is None or blocks < processes.count() else len(processes.share(blocks))
+
+    def part(self, problem: Problem, state: IncrementalState, blocks: range) -> IncrementalState:
+        """A state with the gradients of neighbouring planes alone."""
+        values, columns = (
+            list(vectors[blocks.start : blocks.stop])
+            for vectors in (state.planes.gradients.values, state.planes.gradients.columns)
+        )
+        return self._with_gradients(state, values, columns)
+
+    def assembled(self, problem: Problem, parts: Sequence[IncrementalState]) -> IncrementalState:
+        """The state of this process from the parts that its planes are in."""
+        gradients = [part.planes.gradients for part in parts]
+        values = [vector for some in gradients for vector in some.values]
+        columns = [vector for some in gradients for vector in some.columns]
+        return self._with_gradients(parts[0], values, columns)
+
+    def _with_gradients(self, state: IncrementalState, values: list[Tensor], columns: list[Tensor]) -> IncrementalState:
+        gradients = replace(state.planes.gradients, values=values, columns=columns)
+        return replace(state, planes=replace(state.planes, gradients=gradients))
 
     def first_state(self, problem: Problem, lam: float, start: Any, seed: int) -> IncrementalState:
         """State before the first pass: the given weights, and what losses and gradients of some blocks give.
@@ -130,7 +155,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         Raises:
             ValueError: planes take too much memory.
         """
-        blocks, dtype = self.local_blocks(problem), self.stored(weights)
+        blocks, dtype = self.blocks_of(problem), self.stored(weights)
         told = [size for size in supports if size]  # a gradient of zero, of a loss of zero, tells nothing
         nonzeros = sum(told) / len(told) if told else problem.dim
         dense = Gradients.memory(blocks, problem.dim, dtype, sparse=False)
@@ -149,7 +174,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
     def zero_planes(self, problem: Problem, weights: Tensor, sparse: bool) -> Planes:
         """Planes of zero, which are below all losses."""
         blocks = self.blocks(problem)
-        gradients = Gradients.zeros(self.local_blocks(problem), weights, self.stored(weights), sparse=sparse)
+        gradients = Gradients.zeros(self.blocks_of(problem), weights, self.stored(weights), sparse=sparse)
         shares = weights.new_tensor([len(block) / problem.n for block in blocks])
         return Planes(gradients, weights.new_zeros(len(blocks)), shares)
 
@@ -162,7 +187,7 @@ class IncrementalProxLinear(GradientSolver[IncrementalState]):
         self, problem: Problem, lam: float, state: IncrementalState, rng: np.random.Generator, budget: int
     ) -> IncrementalState:
         """Make one pass over the examples in random order."""
-        blocks, local, planes = self.blocks(problem), self.local_blocks(problem), state.planes
+        blocks, local, planes = self.blocks(problem), self.blocks_of(problem), state.planes
         if (len(planes), len(planes.gradients)) != (len(blocks), local):
             raise ValueError(
                 f"the state has planes of {len(planes.gradients)} of {len(planes)} blocks, but this batch_size and "

@@ -1,5 +1,6 @@
 """Statistics of linear chains, packed: what states of a run keep for large data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from structsmooth.problems.linear.chain.data import ChainData, Part
 compiled_packed = LazyModule("structsmooth.problems.linear.chain.compiled_packed")
 
 # A digest of the lengths of sequences, and numbers of sequences, rows, states and entries.
-_HEADER = 5
+_HEADER, _STATES = 5, 3
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,14 @@ class Packed:
     def empty(cls, data: ChainData, entries: int) -> "Packed":
         """Packed statistics whose values are still to be filled in."""
         rows = len(data.labels) + data.n * data.states
-        sizes = _sizes(data.n, rows, entries)
+        return cls.of_sizes(data.digest, data.n, rows, data.states, entries)
+
+    @classmethod
+    def of_sizes(cls, digest: int, n: int, rows: int, states: int, entries: int) -> "Packed":
+        """The same, by what the header has."""
+        sizes = _sizes(n, rows, entries)
         words = torch.empty(_HEADER + sum(sizes), dtype=torch.int64)
-        words[:_HEADER] = torch.tensor([data.digest, data.n, rows, data.states, entries])
+        words[:_HEADER] = torch.tensor([digest, n, rows, states, entries])
         for narrow in words[_HEADER:].split(sizes)[1:3]:
             narrow[-1:] = 0  # what the last word has beyond them: equal statistics are equal words
         return cls(words)
@@ -94,6 +100,42 @@ def unpacked(data: ChainData, statistics: Tensor) -> Tensor:
     rows = torch.empty(len(data.labels) + data.n * data.states, data.states, dtype=torch.float64)
     compiled_packed.unpack(_checked(data, statistics).arrays, data.arrays.offsets, rows.numpy())
     return rows.view(-1)
+
+
+def piece(words: Tensor, rows: Tensor, sequences: range) -> Tensor:
+    """The packed statistics of neighbouring sequences, for :func:`joined`, from those of all, with ``rows`` [n] each.
+
+    They say nothing of lengths, and so are of no problem yet.
+    """
+    starts, kinds, columns, values = Packed(words).arrays
+    begin, end = (int(rows[:bound].sum()) for bound in (sequences.start, sequences.stop))
+    first, last = (int(starts[bound]) for bound in (sequences.start, sequences.stop))
+    own_starts = starts[sequences.start : sequences.stop + 1] - first
+    states = int(words[_STATES])
+    return _filled((0, len(sequences), states), own_starts, kinds[begin:end], columns[first:last], values[first:last])
+
+
+def joined(data: ChainData, pieces: Sequence[Tensor]) -> Packed:
+    """The packed statistics of sequences, from the pieces that they are in.
+
+    Raises:
+        ValueError: the pieces are of other sequences.
+    """
+    arrays = [Packed(words).arrays for words in pieces]
+    before = np.cumsum([0, *(len(columns) for _, _, columns, _ in arrays)])
+    starts = [starts[:-1] + first for (starts, *_), first in zip(arrays, before[:-1], strict=True)]
+    narrow = [np.concatenate(parts) for parts in list(zip(*arrays, strict=True))[1:]]
+    header = (data.digest, data.n, data.states)
+    return _checked(data, _filled(header, np.concatenate([*starts, before[-1:]]), *narrow))
+
+
+def _filled(header: tuple[int, int, int], starts: Any, kinds: Any, columns: Any, values: Any) -> Tensor:
+    """The words of packed statistics, from a digest, numbers of sequences and states, and the arrays."""
+    digest, n, states = header
+    full = Packed.of_sizes(digest, n, len(kinds), states, len(columns))
+    for array, found in zip(full.arrays, (starts, kinds, columns, values), strict=True):
+        array[:] = found
+    return full.words
 
 
 class Changes:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from structsmooth.problems.linear.base import LinearProblem
 from structsmooth.problems.linear.batches import StructureBatch
 from structsmooth.problems.linear.blocks import OracleOutput, respond
 from structsmooth.problems.linear.chain.data import ChainData, Part, agreeing_labels, checked_mask, smoothing, summed
-from structsmooth.problems.linear.chain.packed import packed, packed_labels, unpacked
+from structsmooth.problems.linear.chain.packed import joined, packed, packed_labels, piece, unpacked
 from structsmooth.problems.linear.difference import DifferenceProblem
 from structsmooth.problems.reductions import all_reduced, mean, mean_rows, rows
 from structsmooth.problems.sharding import of_examples
@@ -217,6 +217,24 @@ class ChainProblem(LinearProblem):
         scores = (self.transition_scale, self.mask)
         ChainProblem.__init__(problem, sequences, self.labels[tokens], features, self.states, *settings, *scores)
         return problem
+
+    @property
+    def block_sizes(self) -> Tensor:
+        """As for any linear problem: T rows of nodes and S of summed edges, and T labels."""
+        lengths = self.sequences.lengths
+        return torch.stack([(lengths + self.states) * self.states, lengths])
+
+    def statistics_of(self, statistics: Tensor, sizes: Tensor, blocks: range) -> Tensor:
+        """As for any linear problem; of packed ones, packed."""
+        if statistics.is_floating_point():
+            return super().statistics_of(statistics, sizes, blocks)
+        return piece(statistics, sizes // self.states, blocks)
+
+    def statistics_from(self, pieces: Sequence[Tensor]) -> Tensor:
+        """As for any linear problem."""
+        if all(statistics.is_floating_point() for statistics in pieces):
+            return super().statistics_from(pieces)
+        return self.packed(joined(self.data, pieces).words)
 
     def packed(self, statistics: Tensor) -> Tensor:
         """Statistics in less memory, without loss, where the steps on them are compiled."""
