@@ -62,6 +62,7 @@ class Case(NamedTuple):
         """The compiled kernel."""
         constants = dict(self.constants)
         options = {name: constants.pop(name) for name in ("num_warps", "maxnreg") if name in constants}
+        options["enable_fp_fusion"] = True  # the default until Triton 3.9, which warns of another one
         of_programs = self.kernel.fn.__module__ in {module.__name__ for module in PROGRAM_MODULES}
         sizes = PROGRAM_SIZES if of_programs else SIZES
         pointers = {

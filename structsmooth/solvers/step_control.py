@@ -9,6 +9,8 @@ from structsmooth.solvers.lower_bound import BoundedState
 
 # An objective this many times the best so far is an explosion.
 _EXPLOSION = 2.0
+# First passes above the start that are undone, each for steps a quarter as long.
+_FIRST, _SHORTER = 3, 0.25
 # Passes in a row without a new best objective that halve the step size; two evaluations at least.
 _IDLE = 10
 
@@ -30,15 +32,11 @@ class Steered(Protocol[S]):
     Attributes:
         patience: passes in a row without decrease that halve the step size; ``None`` for any number. If given,
             evaluations steer the step size: ``counts_evaluations`` of the solver should say so.
-        first_retries: how often a first pass that ends above the start is undone, since noise may be the reason.
-        shorter: the part of the step size that it is made again with.
         least_step: for passes that stall, step sizes stay above this, in units of 1/(λt) after t steps. Steps that
             shrink like this converge whatever the noise, so stalling is no reason for shorter ones.
     """
 
     patience: ClassVar[int | None] = None
-    first_retries: ClassVar[int] = 3
-    shorter: ClassVar[float] = 0.25
     least_step: ClassVar[float] = 0.5
 
     def steps_per_pass(self, problem: Problem) -> int:
@@ -62,8 +60,8 @@ class StepControl(Generic[S]):
     """Halves the step size of a solver where a pass shows that it is too large: it costs passes, not the run.
 
     A pass that makes the objective explode, or not finite, is undone and repeated with half the step size; a first pass
-    that ends above the start, with a quarter, up to three times, unless the solver says otherwise. With ``patience``,
-    the step size is also halved for the next pass when passes stop making progress.
+    that ends above the start, with a quarter, up to three times, since noise may be the reason. With ``patience``, the
+    step size is also halved for the next pass when passes stop making progress.
 
     Attributes:
         solver: whose step size it is.
@@ -85,9 +83,8 @@ class StepControl(Generic[S]):
             history: the rows before it.
             undone: how many passes of the run have been undone.
         """
-        too_often = undone >= self.solver.first_retries
-        if len(history) == 1 and not too_often and not row.objective <= history[0].objective:
-            return self.solver.shorter
+        if len(history) == 1 and undone < _FIRST and not row.objective <= history[0].objective:
+            return _SHORTER
         return 0.5 if self._exploded(row, history) else None
 
     def _exploded(self, row: Row, history: History) -> bool:

@@ -159,7 +159,7 @@ class LinearProblem(AffineProblem):
     @property
     def block_sizes(self) -> Tensor:
         """How many numbers the statistics of each block have, and its atoms: int64 [2, blocks]."""
-        return torch.tensor([self.part_offsets, self.atom_offsets]).diff()
+        return torch.tensor([self.part_offsets, self.atom_offsets], dtype=torch.int64).diff()
 
     def statistics_of(self, statistics: Tensor, sizes: Tensor, blocks: range) -> Tensor:
         """The statistics of neighbouring ``blocks`` among those of blocks of these ``sizes`` [blocks], of any share.

@@ -32,15 +32,13 @@ class SmoothedSolver(GradientSolver[S], SmoothingSolver[S]):
     """A solver of smoothed objectives by SVRG epochs.
 
     A pass takes two oracle calls on each example: one in a step, and one in the full pass at the weights after it,
-    which both evaluates them and is the snapshot of the next epoch. A first pass above the start is undone only once,
-    for an eighth of the step size: the more examples there are, the shorter must steps be where labels are noise.
+    which both evaluates them and is the snapshot of the next epoch.
     """
 
     mu: Positive | None = None
 
     reuses_evaluations = counts_evaluations = True
     patience = 2
-    first_retries, shorter = 1, 0.125
 
     def stalled(self, state: S, full: FullPass, lam: float) -> bool:
         """Whether the last epoch ended no lower than it started."""
