@@ -61,7 +61,7 @@ class Case(NamedTuple):
     def compile(self, architecture: int) -> Any:
         """The compiled kernel."""
         constants = dict(self.constants)
-        options = {name: constants.pop(name) for name in ("num_warps", "maxnreg") if name in constants}
+        options: dict[str, Any] = {name: constants.pop(name) for name in ("num_warps", "maxnreg") if name in constants}
         options["enable_fp_fusion"] = True  # the default until Triton 3.9, which warns of another one
         of_programs = self.kernel.fn.__module__ in {module.__name__ for module in PROGRAM_MODULES}
         sizes = PROGRAM_SIZES if of_programs else SIZES

@@ -187,16 +187,16 @@ class RunFolder:
         """
         own = processes.run_on_all_ranks(lambda: list(self._saved(apart)))
         saved = processes.concatenated(own)
-        for last in sorted({part.of: part for part in saved}.values(), key=lambda part: part.of.passes, reverse=True):
-            parts = {part.number: part for part in saved if part.of == last.of}
-            if len(parts) == last.count:
-                files = {part.number: part.file for part in own if part.of == last.of}
-                return _Checkpoint(files, [parts[number].blocks for number in range(last.count)])
+        for some in sorted({part.of: part for part in saved}.values(), key=lambda part: part.of.passes, reverse=True):
+            parts = {part.number: part for part in saved if part.of == some.of}
+            if len(parts) == some.parts:
+                files = {part.number: part.file for part in own if part.of == some.of}
+                return _Checkpoint(files, [parts[number].blocks for number in range(some.parts)])
         last = max(saved, key=lambda part: part.of.passes, default=None)
         # A run that ended while it wrote its first checkpoint has parts of that, and loses one pass.
         if last is not None and last.of.passes > 1:
-            lost = set(range(last.count)) - {part.number for part in saved if part.of == last.of}
-            names = ", ".join(f"part {part} of {last.count}, which host {last.hosts[part]} saved" for part in lost)
+            lost = set(range(last.parts)) - {part.number for part in saved if part.of == last.of}
+            names = ", ".join(f"part {part} of {last.parts}, which host {last.hosts[part]} saved" for part in lost)
             raise ValueError(
                 f"{self.path}: of the checkpoint after pass {last.of.passes} no process has {names}: "
                 "start that host again, with its disk, or start anew with --overwrite"
@@ -336,7 +336,7 @@ class _Part(NamedTuple):
         return cls(number, moment, values.get("hosts", []), values.get("blocks", 0), file)
 
     @property
-    def count(self) -> int:
+    def parts(self) -> int:
         """Number of parts of the checkpoint."""
         return max(1, len(self.hosts))
 

@@ -151,7 +151,11 @@ class CoCoA(BCFW):
             outputs=point.outputs[int(held[: own.start].sum()) : int(held[: own.stop].sum())],
             **{name: getattr(point, name)[own] for name in _OF_BLOCKS},
         )
-        totals = {"hits": round(share * state.hits), "steps": round(share * state.steps), "gap": share * state.gap}
+        totals: dict[str, Any] = {
+            "hits": round(share * state.hits),
+            "steps": round(share * state.steps),
+            "gap": share * state.gap,
+        }
         curvatures = state.curvatures[own]
         return replace(state, point=cut, sizes=state.sizes[:, own], curvatures=curvatures, **totals)
 
@@ -168,7 +172,10 @@ class CoCoA(BCFW):
         together = {name: torch.cat([getattr(part.point, name) for part in parts]) for name in ("outputs", *_OF_BLOCKS)}
         statistics = own.statistics_from([part.point.statistics for part in parts])
         # One process may have held few of all weights.
-        wide = {name: _all_weights(vector, first.support, own.dim) for name, vector in _vectors(first).items()}
+        wide: dict[str, Any] = {
+            name: _all_weights(vector, first.support, own.dim) for name, vector in _vectors(first).items()
+        }
+        totals: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in ("hits", "steps", "gap")}
         point = replace(first.point, weights=wide.pop("point"), statistics=statistics, **together)
         return replace(
             first,
@@ -179,7 +186,7 @@ class CoCoA(BCFW):
             curvatures=torch.cat([part.curvatures for part in parts]),
             sizes=sizes,
             sigma=float(processes.count()),
-            **{name: sum(getattr(part, name) for part in parts) for name in ("hits", "steps", "gap")},
+            **totals,
         )
 
     def metrics(self, state: State) -> dict[str, float]:
