@@ -107,16 +107,15 @@ class RunFolder:
         into the folder as its own machine has it, which need not be the one that others see.
         """
         state, history = progress.state, progress.history
-        mark, hosts = uuid4().hex, list[str]()
+        parts: dict[str, Any] = {"blocks": state.own_blocks}
         if state.partitioned and processes.count() > 1:
-            marks, hosts = (list(told) for told in zip(*processes.gathered((mark, gethostname())), strict=True))
-            mark = marks[0]
+            told = processes.gathered((uuid4().hex, gethostname()))
+            parts |= {"mark": told[0][0], "hosts": [host for _, host in told]}
             if processes.rank() > 0:
-                self._save_part(state, history, {"mark": mark, "hosts": hosts, "blocks": state.own_blocks})
+                self._save_part(state, history, parts)
             processes.wait()  # until all parts are there: the first one makes the checkpoint complete
         if processes.rank() == 0:
-            tensors, numbers = state.split()
-            self.save_state(tensors, numbers, history, {"mark": mark, "hosts": hosts, "blocks": state.own_blocks})
+            self.save_state(*state.split(), history, parts)
 
     def save_state(
         self, tensors: dict[str, Tensor], numbers: Any, history: History, parts: Mapping[str, Any] | None = None
@@ -306,7 +305,7 @@ class RunFolder:
 
 
 class _Moment(NamedTuple):
-    """When a checkpoint was made: after so many passes, and a mark that no other checkpoint has."""
+    """When a checkpoint was made: after so many passes; of one in parts, a mark that no other checkpoint has."""
 
     passes: int
     mark: str

@@ -76,7 +76,7 @@ class FittedLocalization(FittedTask):
             ValueError: features of other weights of the network than those of training.
         """
         if self.described and any(one.features.parent.name != self.described for one in examples):
-            raise self._changed("learned")
+            raise self._changed("it learned from features of others")
         found = zip(examples, best_outputs(self.module(), weights, ([one] for one in examples), k), strict=True)
         return [[(score, Detection(tuple(one.boxes[y].tolist()), score)) for score, y in best] for one, best in found]
 
@@ -136,14 +136,14 @@ class FittedLocalization(FittedTask):
             heads = [HEADS[self.task.head](self.shape) for _ in self.task.classes]
         layers = self.task.tuned_layers
         if self.tuned and fingerprint(layers) != self.tuned:
-            raise self._changed("moved")
+            raise self._changed("its layers moved from others")
         tuned = [TunedHead(layers, head) for head in heads] if self.task.last else heads
         return ClassHeads(tuned, self.task.classes, self.scale)
 
-    def _changed(self, how: str) -> ValueError:
+    def _changed(self, why: str) -> ValueError:
         return ValueError(
-            f"the weights of {self.task.backbone} have changed since the model was trained: it {how} from others; give "
-            "the file of then as backbone_weights"
+            f"the weights of {self.task.backbone} have changed since the model was trained: {why}; give the file of "
+            "then as backbone_weights"
         )
 
 

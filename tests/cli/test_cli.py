@@ -478,6 +478,11 @@ def test_killed_cocoa_goes_on_from_the_parts_of_its_processes():
     first, second = (load_state(path)[0] for path in files)
     assert torch.equal(first["weights"], second["weights"])
     assert len(first["point.gaps"]) + len(second["point.gaps"]) == 36
+    train("--resume", *cocoa, passes=passes + 20)  # one process goes on, from the parts of two
+    ends = [history(model).column("objective") for model in ("model", "unbroken")]
+    assert ends[0][: len(ends[1])] == ends[1]
+    assert ends[0][-1] < ends[1][-1]
+    assert load_state(path)[0]["point.gaps"].shape == (36,)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Masks of kernels in Triton's interpreter, on which 3.9 insists to be boolean while it makes others."""
+"""What Triton's interpreter needs to run kernels as a GPU does."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,11 @@ from interpreted.counting import INTERPRETED
 
 @pytest.fixture(autouse=True)
 def boolean_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A comparison of numbers becomes int32 where it meets a block, and loads and stores refuse that since 3.9."""
+    """Masks become boolean, as compiled kernels have them.
+
+    In Triton 3.9 the interpreter refuses others in loads and stores, and yet makes int32 of the comparison of two
+    numbers where it meets a block, as in ``possible & (t > 0)``.
+    """
     if not INTERPRETED:
         return
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, tl
