@@ -115,7 +115,8 @@ class RunFolder:
                 self._save_part(state, history, parts)
             processes.wait()  # until all parts are there: the first one makes the checkpoint complete
         if processes.rank() == 0:
-            self.save_state(*state.split(), history, parts)
+            tensors, numbers = state.split()
+            self.save_state(tensors, numbers, history, parts)
 
     def save_state(
         self, tensors: dict[str, Tensor], numbers: Any, history: History, parts: Mapping[str, Any] | None = None
