@@ -20,6 +20,7 @@ import torch
 
 from scripts.shared.harness import command, mean_and_spread, option
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
+from structsmooth.encoders.frozen import SCALE, TUNED_SCALE
 from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
 from structsmooth.experiments import Experiment, RunFolder
 from structsmooth.solvers import SOLVERS
@@ -62,20 +63,23 @@ def linear(
         yield name, Answer(*scores(fitted, test, outputs, options.first), encoding, seconds, gap)
 
 
+class Frozen(NamedTuple):
+    """Features of an encoder, how long they took, and the scale that the task gives them."""
+
+    features: FrozenFeatures
+    seconds: float
+    scale: float
+
+
 def beside(
-    fitted: Any,
-    attributes: DictionaryEncoder,
-    frozen: FrozenFeatures,
-    options: Namespace,
-    train: Corpus,
-    test: Corpus,
-    encoding: float,
+    fitted: Any, attributes: DictionaryEncoder, frozen: Frozen, options: Namespace, train: Corpus, test: Corpus
 ) -> Iterator[tuple[str, Answer]]:
     """Attributes beside an encoder's features, at each scale."""
-    for scale in options.scale:
-        name = f", scale {scale:g}" if len(options.scale) > 1 else ""
-        dense = replace(fitted, attributes=WordsAndFrozen(attributes, frozen, scale))
-        for passes, answer in linear(dense, train, test, options, encoding):
+    scales = options.scale or [frozen.scale]
+    for scale in scales:
+        name = f", scale {scale:g}" if len(scales) > 1 else ""
+        dense = replace(fitted, attributes=WordsAndFrozen(attributes, frozen.features, scale))
+        for passes, answer in linear(dense, train, test, options, frozen.seconds):
             yield f"{name}{passes}", answer
 
 
@@ -89,11 +93,11 @@ def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -
         return
     PretrainedEncoder.open(options.encoder)
     started = time.process_time()
-    frozen = FrozenFeatures.fit(options.encoder, options.layers or None, options.context, train)
-    seconds = time.process_time() - started
+    features = FrozenFeatures.fit(options.encoder, options.layers or None, options.context, train)
+    frozen = Frozen(features, time.process_time() - started, SCALE)
     for name, attributes in (("frozen", DictionaryEncoder([])), ("both", fitted.attributes)):
         if name in options.methods:
-            for row, answer in beside(fitted, attributes, frozen, options, train, test, seconds):
+            for row, answer in beside(fitted, attributes, frozen, options, train, test):
                 yield f"{name}{row}", answer
 
 
@@ -119,8 +123,9 @@ def tuned_answers(
     outputs = networks[-1].predicted(held_out)
     yield "tuned", Answer(*scores(fitted, test, outputs, options.first), 0.0, seconds)
     encoder.save(folder / str(seed))
-    frozen = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
-    for row, answer in beside(fitted, fitted.attributes, frozen, options, train, test, seconds):
+    features = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
+    frozen = Frozen(features, seconds, TUNED_SCALE)
+    for row, answer in beside(fitted, fitted.attributes, frozen, options, train, test):
         yield f"head{row}", answer
 
 
@@ -158,7 +163,7 @@ def cells(count: int, name: str, several: list[Answer]) -> list[str]:
     option("--sentences", [300, 1000], "first sentences to train on", least=1),
     option("--first", 1500, "sentences of the test file that are measured apart from all", least=1),
     option("--layers", None, "of frozen features (default: the middle and the last one)", nargs="+", type=int),
-    option("--scale", [0.1], "factors of standardized features", least=0, above=True),
+    option("--scale", None, "factors of features (default: the task's)", least=0, above=True, type=float, nargs="+"),
     option("--context", 0, "pieces of neighbouring sentences on either side", least=0),
     option("--methods", list(METHODS), "tuned has the row of its solved head as well", choices=METHODS),
     option("--passes", [NER.passes], "of linear problems", least=1),

@@ -10,6 +10,7 @@ import torch
 
 from structsmooth import __version__, processes
 from structsmooth.encoders import FrozenFeatures, PretrainedEncoder, WordsAndFrozen
+from structsmooth.encoders.frozen import SCALE, TUNED_SCALE
 from structsmooth.encoders.pretrained import digest_of
 from structsmooth.encoders.tuning import Network, Precision, Tagged, Tuning, TuningLoss, tune
 from structsmooth.experiments import RunFolder
@@ -33,7 +34,8 @@ class Encoded(Task):
         layers: of the encoder, counted from 1, with 0 for its embeddings; the middle and the last one by default, the
             last one alone of a tuned encoder.
         context: number of pieces of neighbouring sentences in a document that the encoder reads on either side.
-        encoder_scale: factor of its standardized features; the larger it is, the less they are regularized.
+        encoder_scale: factor of its standardized features; the larger it is, the less they are regularized. 0.1 by
+            default, and 0.05 for those of an encoder that was tuned first.
         tune: tune the encoder first: all of it, last:K for its last K layers, or lora:R for low-rank adapters of rank
             R, which need peft; the model then has a copy of it.
         epochs: passes over the sentences that tune the encoder.
@@ -52,7 +54,7 @@ class Encoded(Task):
     encoder: str | None = field(default=None, metadata={"metavar": "DIR"})
     layers: list[int] | None = None
     context: Annotated[int, Interval(0)] = 0
-    encoder_scale: Positive = 0.1
+    encoder_scale: Positive | None = None
     tune: str | None = field(default=None, metadata={"metavar": "all|last:K|lora:R"})
     epochs: PositiveInt = 3
     batch: PositiveInt = 16
@@ -102,7 +104,7 @@ class Encoded(Task):
         if self.encoder is None:
             return attributes
         frozen = FrozenFeatures.fit(self.encoder, self.layers, self.context, corpus, cache, gathered)
-        return WordsAndFrozen(attributes, frozen, self.encoder_scale)
+        return WordsAndFrozen(attributes, frozen, self.encoder_scale or SCALE)
 
     def tuned(
         self: E,
@@ -163,6 +165,7 @@ class Encoded(Task):
             "encoder": str(folder),
             "layers": layers,
             "context": self.context,
+            "encoder_scale": self.encoder_scale or TUNED_SCALE,
             "embed_encoder": True,
         }
         return replace(self._untuned(), **where), history

@@ -138,6 +138,11 @@ def test_another_run_is_not_gone_on_with(
     taken, history = task(folder).tuned(EXAMPLES, EXAMPLES, tmp_path, resume=True)
     assert len(history) == 3
     assert (taken.encoder, taken.tune, taken.embed_encoder) == (str(tmp_path), None, True)
+    assert taken.encoder_scale == 0.05  # and as it was asked for otherwise
+    assert (
+        replace(task(folder), encoder_scale=0.1).tuned(EXAMPLES, EXAMPLES, tmp_path, resume=True)[0].encoder_scale
+        == 0.1
+    )
     broken = weights(tmp_path)
     save_file({name: value + 1 for name, value in broken.items()}, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ValueError, match="the tuned encoder has changed since it was saved"):
