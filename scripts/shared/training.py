@@ -149,10 +149,15 @@ class Trees:
         """Mean loss of a batch; arcs that cross are lifted where no tree may have them."""
         lifted = projectivized if isinstance(structure, ProjectiveTree) else tuple
         heads = padded([lifted(s.tree.heads) for s in batch])
-        y = structure.encoded(heads, padded([[self.relations.index(r) for r in _relations(s)] for s in batch]))
+        y = structure.encoded(heads, padded([self.numbers(s)[1] for s in batch]))
         if method == "token":
             return token_loss(scores_of_classes(structure), y, structure.mask)
         return losses[method.removeprefix("projective-")](structure, y)
+
+    def numbers(self, sentence: Any) -> tuple[Tensor, Tensor]:
+        """Heads of words, and numbers of their relations."""
+        names = [self.relations.index(name) for name in _relations(sentence)]
+        return torch.tensor(sentence.tree.heads), torch.tensor(names)
 
     def outputs(self, method: str, structure: Any) -> list[Any]:
         """Heads and relations of the best tree, which has one root."""
