@@ -88,6 +88,9 @@ class Oracles(Generic[Q]):
     By default these are the fastest where the scores lie. Under transforms of ``torch.func``, which would call
     operators in a loop, and in exported graphs that may not have any of this library, torch answers.
 
+    Structures that kernels answer as well have a table: chains, general trees and dynamic programs. The others have
+    one answer on all devices, and call the module ``operators`` beside them.
+
     Attributes:
         cpu: compiled loops, on the CPU or by ``backend="compiled"``.
         cuda: kernels, on GPUs where Triton is installed or by ``backend="triton"``. Where these are the same as
