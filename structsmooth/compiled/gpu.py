@@ -51,7 +51,8 @@ def run(kernel: Any, programs: int, first: Tensor, *arguments: Any, **options: A
     """
     try:
         with torch.cuda.device_of(first):
-            kernel[(programs,)](first, *arguments, **options)
+            # Products and sums are one operation, which was the default until Triton 3.9, which warns of another one.
+            kernel[(programs,)](first, *arguments, enable_fp_fusion=True, **options)
     except Exception as error:  # compilers, Triton and drivers have errors of their own
         raise LaunchError(kernel.__name__) from error
 
