@@ -157,10 +157,15 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
     help_marginals = "with --json: also the probability of each label at each position, of taggers and segments"
     parser.add_argument("--marginals", action="store_true", help=help_marginals)
-    help_gazetteer = "phrases that are entities wherever they occur: in each line a phrase, a tab and a type"
-    parser.add_argument("--gazetteer", metavar="FILE", help=help_gazetteer)
+    add_gazetteer(parser)
     parser.add_argument("--masks", metavar="DIR", help="with --json: also save masks of images as PNG files")
     parser.add_argument("--pictures", metavar="DIR", help="also save pictures of the predictions")
+
+
+def add_gazetteer(parser: ArgumentParser) -> None:
+    """What is known of phrases, for predictions and their measures."""
+    help_gazetteer = "phrases that are entities wherever they occur: in each line a phrase, a tab and a type"
+    parser.add_argument("--gazetteer", metavar="FILE", help=help_gazetteer)
 
 
 def as_read(model: TrainedModel, reading: Reading, columns_of_training: bool = True) -> TrainedModel:
@@ -189,12 +194,14 @@ def _write(
 def evaluate(options: Namespace) -> int:
     """Measure a trained model on a labelled file."""
     model = as_read(loaded(options.model, options), from_flags(Reading, options))
-    held_out = HeldOut.read(model.task, options.file, "test")
-    with stage(f"predicting {counted(len(held_out.examples), 'example')}"):
-        outputs = model.predict(held_out.examples)
-    tables = [model.task.measure(held_out.examples, outputs)[1]]
+    examples = HeldOut.read(model.task, options.file, "test").examples
+    if options.gazetteer:
+        examples = model.task.restricted(examples, options.gazetteer)
+    with stage(f"predicting {counted(len(examples), 'example')}"):
+        outputs = model.predict(examples)
+    tables = [model.task.measure(examples, outputs)[1]]
     if options.measure:
-        tables += ["", str(probabilistic(model, "--measure").measure_overlaps(held_out.examples, outputs))]
+        tables += ["", str(probabilistic(model, "--measure").measure_overlaps(examples, outputs))]
     print("\n".join(tables))
     return 0
 
@@ -304,6 +311,7 @@ def add_evaluate(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         "also measure entities that are found in part (strict, exact, partial, type), and which types are confused"
     )
     parser.add_argument("--measure", choices=["partial"], help=help_measure)
+    add_gazetteer(parser)
     add_flags(parser, "files of text, by default as their first lines are", Reading)
 
 

@@ -112,6 +112,13 @@ def test_training_by_best_paths_and_from_scratch() -> None:
     assert model.score(weather().sample(2000)[0]) >= weather().score(weather().sample(2000)[0])
 
 
+def test_samples_of_counts_and_symbols_are_integers_of_their_distributions() -> None:
+    X, states = counts().sample(20_000)
+    assert X.dtype == weather().sample(5)[0].dtype == np.int64
+    for state, rates in enumerate(counts().lambdas_):  # means whose standard error is at most 0.025
+        np.testing.assert_allclose(X[states == state].mean(0), rates, atol=0.15)
+
+
 def test_conventions_of_scikit_learn() -> None:
     model = GaussianHMM(n_components=2, random_state=0, n_iter=1)
     assert clone(model).get_params() == model.get_params()

@@ -275,6 +275,13 @@ class PoissonHMM(HiddenMarkovVectors):
             raise ValueError(f"X must hold counts: integers >= 0, or NaN where one is missing; got {wrong[0]}")
         return x
 
+    def sample(
+        self, n_samples: int = 1, random_state: Any = None, currstate: int | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Counts [n_samples, F], int64, and states, as for the other models."""
+        x, states = super().sample(n_samples, random_state, currstate)
+        return x.astype(np.int64), states
+
     def _start_emissions(self, x: NDArray[Any], random: np.random.RandomState, wanted: Container[str]) -> None:
         if "l" in wanted:  # a rate of zero would stay so
             self.lambdas_ = np.maximum(self._centres(x, random).cluster_centers_, 0.1 * np.nanmean(x, 0))

@@ -228,6 +228,11 @@ def test_phrases_are_entities(models: Path, tmp_path: Path, output: Any) -> None
     fitting = [tags for tags in taggings if all(kept is None or t in kept for kept, t in zip(sets, tags, strict=True))]
     assert fitting == [tags for tags in taggings if ("LOC", 1, 3) in entities(tags)]
     assert [row[1] for row in rows[:4]] == fitting[0]
+    for gold, score in (([row[1] for row in rows[:4]], 1.0), (["O"] * 3 + ["B-PER"], 0.0)):  # of these predictions
+        labelled = tmp_path / "gold.conll"
+        labelled.write_text("".join(f"{word} {tag}\n" for word, tag in zip(words, gold, strict=True)) + "\n")
+        measured = output("evaluate", models / "ner", labelled, "--gazetteer", file)
+        assert f"{score:.4f}" in measured or f"{score:.2%}" in measured
     for text, message in (
         ("met Bo\tX\n", "types that the tagger does not know, X: expected some of LOC, PER"),
         ("met Bo PER\n", "known.tsv:1: expected a phrase, a tab and a type, got 'met Bo PER'"),
