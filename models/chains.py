@@ -53,7 +53,7 @@ def label_marginals(batches: Iterable[LinearChain]) -> list[Tensor]:
     """
     found: list[Tensor] = []
     for chain in batches:
-        pairs = zip(chain.marginals()[0], chain.lengths.tolist(), strict=True)
+        pairs = zip(chain.class_marginals(), chain.lengths.tolist(), strict=True)
         found += [nodes[:length] for nodes, length in pairs]
     return found
 
