@@ -9,8 +9,8 @@ import numpy as np
 from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
 from structsmooth.compiled.k_best import merge
 
-# A term that is lost, or rounded to a multiple of 5e-324, is below 2.3e-308: 1e-17 of a sum above this.
-# Sums of products below this may have lost terms to underflow: they are redone in log space.
+# Sums of products below this may have lost terms to underflow: they are redone in log space. A term that is lost, or
+# rounded to a multiple of 5e-324, is below 2.3e-308, and so below 3e-18 of a sum that is not.
 _UNDERFLOW = 1e-290
 # Fewer states than this are faster one by one than by vector instructions, and too few to be worth leaving out.
 _VECTOR = 16
