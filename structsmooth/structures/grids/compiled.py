@@ -588,7 +588,6 @@ def _flow_row(grid, t, room, ring, sums, flow, later):
             row = after % factors[0].shape[0]
             f, e = factors[1][row, move, column : column + count], factors[2][row, move, column : column + count]
             _gather(flow[begin:end], row_m, row_k, f, e, g, top)
-    # With the largest exponent, a cell outside of the grid gives a share of zero.
     later[0][t % depth], later[1][t % depth] = 0.0, -_NEVER
     m, k = _part(sums, t % sums[0].shape[0], begin, count)
     g, top = _part(later, t % depth, margin + begin, count)
