@@ -132,6 +132,7 @@ class StructuralHinge(nn.Module):
             assert isinstance(y, Tensor)
             losses, _ = self.with_hinge(structure, y, allowed)
         if self.reduction == "token":
+            # Any output tells how many variables there are, so the best one does where statistics are given.
             variables = y if isinstance(y, Tensor) else structure.detach().max()[1]
             return losses.sum() / lengths_of(structure, variables).sum().clamp_min(1)
         return reduced(losses, self.reduction)
@@ -160,6 +161,8 @@ class StructuralHinge(nn.Module):
         check_agreement(structure, gold, y if allowed is None else None)
         smoothed, largest = self.smoother.with_max(augmented)
         losses = excess(smoothed, gold if penalty is None else gold - penalty)
+        # h_μ(θ + ℓ) >= θ·ν(y) + ℓ(y, y), so what is below zero is rounding; costs of parts that users give may have
+        # ℓ(y, y) < 0.
         if self.cost is None or isinstance(self.cost, Cost):
             losses = not_below_zero(losses)
         if largest is None or allowed is not None:

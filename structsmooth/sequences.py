@@ -279,6 +279,7 @@ def compressed_rows(offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     counts = offsets.diff()[indices]
     ends = counts.cumsum(0)
     positions = torch.arange(int(counts.sum()), device=offsets.device)
+    # Entry p of the result is at p plus how much further its row begins in what it is taken from.
     shift = torch.repeat_interleave(offsets[indices] - (ends - counts), counts)
     return positions + shift, torch.cat([ends.new_zeros(1), ends])
 

@@ -62,6 +62,7 @@ def check_settings(settings: Any) -> None:
         return
     for name, allowed in _declared(cast(Hashable, type(settings))).items():
         value = plain_number(getattr(settings, name))
+        # Also of frozen dataclasses, whose __post_init__ this is called from.
         object.__setattr__(settings, name, value)
         allowed.check(name, value)
 
@@ -141,6 +142,7 @@ class Allowed:
 def check_number(name: str, value: Any, bounds: Interval = Interval(), *, integer: bool = False) -> Any:
     """The number; raises a named error unless it is within its bounds, and whole if it must be."""
     value = plain_number(value)
+    # True and False are integers of Python.
     if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
         raise TypeError(f"{name} must be {'an int' if integer else 'a number'}, got {type(value).__name__}")
     if value not in bounds:
@@ -197,6 +199,7 @@ def _fraction(lam: str, n: float, name: str) -> float:
     try:
         value = float(number)
     except ValueError:
+        # Refused below, as all that is no number of at least 0; NaN is none of these either.
         value = -1.0
     if denominator.strip() not in ("", "n") or not 0 <= value < math.inf:
         raise ValueError(f'{name} must be a number or c/n with c >= 0, such as 0.1 or "10/n", got {lam!r}')

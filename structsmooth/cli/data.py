@@ -55,6 +55,7 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     if task.files:
         parser.add_argument_group(f"files of {name}", task.files)
     add_flags(parser, f"options of {name}", task)
+    # Of package.module:MyTask, the last part.
     return task, name.rpartition(":")[2].lower()
 
 

@@ -80,6 +80,7 @@ def folds(texts: Sequence[int] | None, n: int, count: int, seed: int) -> list[li
         members[name].append(example)
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
     dealt: list[list[int]] = [[] for _ in range(count)]
+    # Sorting is stable: of texts of one size, the order is the random one.
     for name in sorted((names[i] for i in order), key=lambda name: -len(members[name])):
         min(dealt, key=len).extend(members[name])
     return [sorted(fold) for fold in dealt]

@@ -43,6 +43,7 @@ def predict(options: Namespace) -> int:
         raise ValueError("--marginals needs --json, whose lines have them")
     folders, file = _folders_and_file([options.model, *options.files])
     models = [
+        # Only the first model reads the user's file, as its flags say; the others read what models write.
         as_read(loaded(folder, options), Reading() if number else from_flags(Reading, options), False)
         for number, folder in enumerate(folders)
     ]
@@ -74,6 +75,7 @@ def brat_folder(output: str, given: str) -> Path:
 
 def _folders_and_file(places: Sequence[str]) -> tuple[Sequence[str], str]:
     """The folders of models, and the file to predict: the last place, unless it has a model."""
+    # A single place is a model, whether it exists or not, and the data come by standard input.
     if len(places) == 1 or (Path(places[-1]) / "model.json").exists():
         return places, "-"
     return places[:-1], places[-1]
@@ -83,6 +85,7 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
     """Write the predictions of models, each of what the one before it writes, into a file or to standard output."""
     source: str | TextIO = sys.stdin if file == "-" else file
     name = "standard input" if file == "-" else file
+    # One model answers what arrives as it arrives; alternatives, pictures and masks are written at the end.
     if file == "-" and len(models) == options.top == 1 and not (options.pictures or options.masks):
         _answer(options, models[0], output)
         return
@@ -96,6 +99,7 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
         with stage(f"predicting {counted(len(examples), 'example')}"):
             predictions = _predicted(model, examples, options.top if is_last else 1, name)
         if not is_last:
+            # The next model reads ``source``, from its beginning and under this name.
             model.task.write_answers(model.weights, examples, predictions, source := StringIO())
             source.seek(0)
             source.name = name = f"what model {number + 1} writes"
@@ -173,6 +177,7 @@ def as_read(model: TrainedModel, reading: Reading, columns_of_training: bool = T
     task, given = model.task.task, vars(reading)
     if missing := [name for name, value in given.items() if value is not None and name not in vars(task)]:
         raise ValueError(f"--{missing[0].replace('_', '-')}: {type(task).__name__} has no such choice for its files")
+    # Choices that are not given stay those of training, or are found out from the file anew; an encoding always stays.
     kept = given if columns_of_training else ["encoding"]
     changed = [name for name in given if name in vars(task) and not (given[name] is None and name in kept)]
     return replace(model, task=replace(model.task, task=replace(task, **{name: given[name] for name in changed})))

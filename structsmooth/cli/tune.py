@@ -142,6 +142,7 @@ def axes(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
             choices.append([flag, value] if equals else [flag])
         elif not found:
             raise ValueError(f"expected an option of structsmooth train before {token!r}")
+        # The first value of a flag; each further one is another choice for it.
         elif len(choices[-1]) == 1:
             choices[-1].append(token)
         else:
@@ -167,6 +168,7 @@ def _settings(options: Namespace) -> list[Setting]:
             raise ValueError(f"--random must be from 1 to the size of the grid, {len(points)}, got {options.random}")
         order = torch.randperm(len(points), generator=torch.Generator().manual_seed(options.seed))
         points = [points[i] for i in sorted(order[: options.random].tolist())]
+    # All are parsed before the first run, so that an option that does not exist costs no training.
     settings = []
     for point in points:
         chosen = dict(zip(grid, point, strict=True))

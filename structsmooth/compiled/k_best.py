@@ -39,9 +39,11 @@ def insert(best, origins, value, origin):
 def _merge_long(best, origins, source, base, entry, step):
     """:func:`merge` in time that is linear in K."""
     size, many = best.shape[0], 0
+    # How many get in: beside ``many`` of the source, best[size - 1 - many] is the last one that stays.
     while many < size and source[many] + base > best[size - 1 - many]:
         many += 1
     kept, place = size - many, size - 1
+    # From the last place on, so that entries of ``best`` move before they are overwritten.
     while many > 0:
         value = source[many - 1] + base
         if kept > 0 and best[kept - 1] < value:
@@ -61,6 +63,7 @@ def largest_sums(firsts, seconds, base, best):
     """
     size, count = best.shape[0], 1
     sums, pairs = np.full(size, -np.inf), np.zeros(size, np.int64)
+    # Each sum that leaves brings two at most, so one more than before.
     waiting, places = np.empty(size + 1), np.empty(size + 1, np.int64)
     waiting[0], places[0] = base + firsts[0] + seconds[0], 0
     for rank in range(size):

@@ -45,6 +45,7 @@ def draw(tree, n, uniform):
     leaves, rest, j = tree.shape[0] // 2, uniform * tree[1], 1
     while j < leaves:
         j *= 2
+        # Rounding may leave ``rest`` at the sum of both: the right branch is entered only if it has weight.
         if rest >= tree[j] and tree[j + 1] > 0.0:
             rest -= tree[j]
             j += 1

@@ -110,6 +110,7 @@ class StructuredEstimator(SolvedEstimator):
             part, rest = train_test_split(np.arange(len(examples)), **split)
             examples, held_out = ([examples[i] for i in rows] for rows in (part, rest))
             weights = None if weights is None else weights[torch.from_numpy(part)]
+            # ``problem`` is made below, before anything calls this.
             early = EarlyStopping(lambda w: self._score_at(w, problem, held_out), self.n_iter_no_change)
         problem = self._problem(examples)
         default = "proximal-bcfw" if isinstance(problem, LinearModuleProblem) else "incremental-prox-linear"

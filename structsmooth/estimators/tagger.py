@@ -166,6 +166,7 @@ class SequenceTagger(TaggerProbabilities):
             raise ValueError("X_dev and y_dev must be given both or not at all; weights go by name: sample_weight=...")
         sentences, tags, token_costs, weights = check_partial(X, y, sample_weight, token_weight)
         check_columns(self, sentences, reset=True)
+        # Before sentences are held out, whose tags are known, too.
         self.tags_, held_out = Tags.of(tags, self.constraints), None
         if X_dev is not None:
             held_out = check_sentences(X_dev, y_dev)[:2]
@@ -277,6 +278,7 @@ class SequenceTagger(TaggerProbabilities):
         sentences, tags, weights = check_sentences(X, y, sample_weight)
         found = self.predict(sentences)
         if self.scheme_ is None:
+            # With as many predicted as right tags, the F1 below is the share of right ones.
             matches = [MatchCounts(sum(map(eq, *pair)), *map(len, pair)) for pair in zip(found, tags, strict=True)]
         else:
             matches = entity_matches(strings(tags), strings(found))
@@ -323,6 +325,7 @@ class SequenceTagger(TaggerProbabilities):
         """The callback that scores held-out sentences, and may stop the run."""
 
         def score_at(weights: Tensor) -> float:
+            # ``score`` predicts with the weights of the estimator.
             self.weights_ = weights.numpy()
             return self.score(X, y)
 

@@ -88,6 +88,7 @@ class WordFeatures(TokenFeatures):
             raise ValueError(f"template must be one of {', '.join(get_args(Template))}, got {template!r}")
         corpus, columns = _corpus(sentences, len(_columns(sentences[0][0]))), columns_of(_TEMPLATES[template])
         inputs = Inputs.of(corpus, words_only=False)
+        # Columns count the word and the tag, too.
         names = [name for name in ("pos", "chunk")[: inputs.columns - 2] if name in columns]
         inputs = replace(inputs, names=names)
         encoder: AttributeEncoder = DictionaryEncoder.fit(corpus, inputs.templates(_TEMPLATES[template]))
@@ -289,6 +290,7 @@ def _are_columns(sentences: Sequence[Any]) -> bool:
     """Whether lists are words with their columns, as many for each token, and not features such as ``w=Ada``."""
     tokens = [token for sentence in sentences for token in sentence if isinstance(token, list)]
     named = sum(any(isinstance(cell, str) and _FEATURE.match(cell) for cell in token) for token in tokens)
+    # A word such as a=b looks like a feature, so the majority of tokens tells.
     return {*map(len, tokens)} <= {len(tokens[0])} & {2, 3, 4} and 2 * named < len(tokens)
 
 

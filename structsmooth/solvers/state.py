@@ -122,6 +122,7 @@ class PassMemo:
         full = self.full
         if full is None or full.smoother != problem.effective_smoother(smoother):
             return None
+        # Last, since it reads all weights.
         return full if torch.equal(full.weights, weights) else None
 
     def full_pass(self, problem: Problem, weights: Tensor, smoother: Smoother) -> FullPass:
@@ -252,6 +253,7 @@ def _joined(kind: Any, tensors: dict[str, Tensor], numbers: dict[str, Any], pref
             values[f.name] = tensors[name]
         elif name in numbers:
             saved, kinds = numbers[name], {cls.__name__: cls for cls in _dataclasses(hint)}
+            # A dataclass in a field was saved as the name of its class, and its own fields beside it.
             inner = isinstance(saved, str) and saved in kinds
             values[f.name] = _joined(kinds[saved], tensors, numbers, f"{name}.") if inner else saved
     return kind(**values)

@@ -190,6 +190,7 @@ def lengths_or_all(lengths: Any, name: str, scores: Tensor) -> Tensor:
 
 def check_lengths(lengths: Tensor, steps: int, name: str = "T", least: int = 1) -> None:
     """Lengths from 1, or ``least``, to T, or what it is called: compiled loops would go beyond their arrays."""
+    # An empty batch has no least length; 1 passes.
     smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
     if not least <= int(smallest) <= int(largest) <= steps:
         raise ValueError(f"lengths must be from {least} to {name} = {steps}, got {lengths.tolist()}")
@@ -300,5 +301,6 @@ def without_parameters(scores: Tensor) -> Tensor:
     """Scores, copied if they lie where a parameter does: wrappers free it after its module, or count it twice."""
     if not isinstance(scores, Tensor):  # which is refused later, by its name
         return scores
+    # A view, such as a transposed one, lies where its base does.
     whole = scores if torch.compiler.is_compiling() or scores._base is None else scores._base
     return scores.clone() if isinstance(whole, Parameter) else scores

@@ -127,6 +127,7 @@ class Dependencies(Structure):
     def _reaches_root(heads: Tensor) -> Tensor:
         """Whether every word [B, n] descends from the root: [B]."""
         above = torch.nn.functional.pad(heads, (1, 0))
+        # Each round doubles the steps up that ``above`` takes: more than n in all, after which only circles are left.
         for _ in range(heads.shape[1].bit_length()):
             above = above.gather(1, above)
         return (above == 0).all(1)
@@ -179,6 +180,7 @@ class Dependencies(Structure):
         words, labels = self.arcs.shape[1], self._labels_per_arc
         count = words * words * labels
         h, m = used // (words * labels), used // labels % words
+        # Roots come behind all arcs, and what is missing behind all roots, in a slot that is cut off.
         m = torch.where(used < count, m, used - count).clamp_max(words)
         y = torch.where(used < count, 1 + h * labels + used % labels, 0)
         return torch.zeros(*used.shape[:2], words + 1, dtype=torch.int64, device=y.device).scatter(2, m, y)[..., :words]
@@ -213,4 +215,5 @@ def crosses(heads: Tensor, mask: Tensor) -> Tensor:
     low, high = torch.minimum(heads, m), torch.maximum(heads, m)
     low, high = torch.where(mask, low, 0), torch.where(mask, high, 0)
     a, b, c, d = low.unsqueeze(2), high.unsqueeze(2), low.unsqueeze(1), high.unsqueeze(1)
+    # a < c < b < d: the other arc begins inside and ends outside.
     return ((a < c) & (c < b) & (b < d)).flatten(1).any(1)

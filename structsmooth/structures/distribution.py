@@ -226,6 +226,7 @@ class Distribution(Batch, ABC):
             >>> Candidates(torch.zeros(1, 4)).expected_cost(torch.tensor([2]), Hamming())
             tensor([0.7500])
         """
+        # Scores of 0 plus costs; what is forbidden stays so, and has no probability.
         return self._expected(self.feasible().cost_augmented(y, cost)._part_scores())
 
     def minimum_bayes_risk(self, cost: Callable[[Any, Tensor], Any] | None = None) -> tuple[Tensor, Tensor]:

@@ -141,6 +141,7 @@ class _Search:
         self._add(rows, self.y[rows], self.best[rows])
         if start is not None:
             self._add_known(start, tolerance)
+        # ⟨θ - μ m, ν(y) - m⟩ for the best y bounds what m lacks; examples leave when theirs is small enough.
         while len(rows):
             mean = self.sets.mean(rows)
             y, vertices = self._statistics(rows, mean * self.sets.metric)
@@ -241,6 +242,7 @@ class _Search:
     def solution(self) -> SparseSolution:
         """The optimum as a function of the scores: weights for these active sets, statistics on the whole face."""
         kept = self.sets.active.any(0)
+        # An example without outputs has no active slot; one slot keeps shapes above zero.
         kept[0] = True
         active, feasible, products = self.sets.active[:, kept], self.feasible, self.sets.products[:, kept][:, :, kept]
         index = self.sets.index[:, kept]
@@ -255,6 +257,7 @@ class _Search:
         found = weights.detach()
         mean = weighted_sum(found, index, values, len(self.sets.metric))
         square = (mean.square() * self.sets.metric).sum(1)
+        # h_μ / μ = ⟨θ/μ, m⟩ - |m|² / 2, with the largest score apart, so that small differences keep their digits.
         value = largest.squeeze(1) + (found * below.detach()).sum(1) - square / 2
         value = torch.where(feasible, self.mu * value, -torch.inf)
         dtype = scores.dtype

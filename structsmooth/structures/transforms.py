@@ -78,6 +78,7 @@ def with_transforms(
                 return None if len(ctx.differentiable) == 1 else (None,) * len(ctx.differentiable)
             outputs: tuple[Tensor, ...]
             outputs, pull, *_ = torch.func.vjp(answers, *(arguments[i] for i in moved))
+            # ``pull`` is v -> J^T v, which is linear: its own derivative, transposed, is J.
             slopes = torch.func.vjp(lambda *weights: pull(weights), *map(torch.zeros_like, outputs))[1]
             found = iter(slopes(tuple(tangents[i] for i in moved)))
             results = [next(found) if smooth else None for smooth in ctx.differentiable]

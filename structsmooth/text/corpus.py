@@ -118,6 +118,7 @@ class Corpus(Sequence[Sentence]):
             tokens.append(renumbered[corpus.tokens])
             offsets.append(offsets[-1][-1] + corpus.offsets[1:])
             if corpus.documents is not None:
+                # Numbers go on where those of the corpus before end.
                 before = documents[-1][-1] + 1 if documents else 0
                 documents.append(before + corpus.documents - corpus.documents[0])
         known = np.concatenate(documents) if len(documents) == len(corpora) else None
@@ -158,6 +159,7 @@ class Corpus(Sequence[Sentence]):
             return
         begin = 0
         while begin < len(self):
+            # The last sentence that ends within so many tokens; one that has more is a part of its own.
             end = int(np.searchsorted(self.offsets, self.offsets[begin] + most, "right")) - 1
             yield self.part(range(begin, end := max(end, begin + 1)))
             begin = end
@@ -255,6 +257,7 @@ class Windows:
             return Combinations([(values[i],) for i in found.tolist()], ranks[codes], self._neighbours[offset])
         coded = [self._code(column) for column, _ in cells]
         sizes = [len(values) for values, _ in coded]
+        # One number for the values of all columns, in mixed radix.
         numbers = np.zeros(len(self._neighbours[0]), dtype=np.int64)
         for (_, offset), (values, codes) in zip(cells, coded, strict=True):
             numbers *= len(values)

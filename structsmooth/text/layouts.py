@@ -72,6 +72,7 @@ class Roles:
     def is_comment(self, row: Sequence[str], known: frozenset[str], plain: bool = False) -> bool:
         """Whether a row that begins with a number sign is a comment, and no word with a tag."""
         mark = row[0].strip("#") == ""
+        # A row of another length is no token: a comment, unless it looks like a word beginning with the sign.
         if len(row) != self.count:
             return mark or len(row) > 1 or row[0].startswith("##")
         if self.front or self.tag is None:

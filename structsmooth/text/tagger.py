@@ -131,6 +131,7 @@ class Tags:
         bad = self.mask.stop[labels[ends - 1]].isinf() | self.mask.start[labels[ends - lengths]].isinf()
         inside = torch.isin(torch.arange(1, len(labels)), ends[:-1], invert=True)  # a token that follows its neighbour
         pairs = 1 + (inside & self.mask.transition[labels[:-1], labels[1:]].isinf()).nonzero().flatten()
+        # The sentence of a token is the first one that ends behind it.
         bad[torch.searchsorted(ends, pairs, right=True)] = True
         if bool(bad.any()):
             first = int(bad.nonzero()[0])
@@ -213,6 +214,7 @@ class Tagger:
         sizes, unknown = (self.features, len(self.tags.names)), labels < 0
         if is_partial := bool(unknown.any()):
             allowed = self.tags.mask if constrained else None
+            # Problems have whole labels beside what is unknown of them; any that agree with the known tags do.
             labels = agreeing_labels(labels, unknown, sequences.lengths, sizes[1], allowed)
         mask = self.tags.mask_of(labels, sequences.lengths) if constrained else None
         problem = chain_problem(loss, sequences, labels, sizes, cost, mask, self.transition_scale)

@@ -61,6 +61,7 @@ class Universal(Layout):
         if self._key:
             return Token(row[_WORD], (), dict(_pairs(row[-1])).get(self._key, "O"))
         tag = row[_PLACES[self._column]]
+        # In the column feats, _ says that a word has none.
         if tag == _UNANNOTATED and self._column != "feats" and tag != self._unknown:
             others = ", ".join(name for name in _PLACES if name != self._column)
             raise ValueError(
@@ -109,6 +110,7 @@ class Treebank(Corpus):
             lines = list(run)
             if is_between:
                 comments = [line for line in lines if line.startswith("#")]
+            # Lines without a numbered word, such as empty nodes alone, make no sentence of the corpus.
             elif any(line.split("\t", 1)[0].isdigit() for line in lines):
                 found.append([*comments, *lines, ""])
         return replace(corpus, content=["".join(f"{line}\n" for line in found[i]).encode() for i in sentences])
@@ -123,6 +125,7 @@ def sentence_lines(words: Sequence[str], text: str = "", starts: Sequence[int] =
         yield f"# text = {text}"
     followed = set(starts)
     for number, word in enumerate(words, 1):
+        # The next word starts where this one ends.
         touches = bool(starts) and starts[number - 1] + len(word) in followed
         yield "\t".join([str(number), word, *[_UNANNOTATED] * 7, "SpaceAfter=No" if touches else _UNANNOTATED])
     yield ""

@@ -62,6 +62,7 @@ def read_csv(lines: Iterable[str], name: str) -> list[Example]:
     rows = csv_rows(lines, name)
     header = [cell.strip() for cell in next(rows, (1, []))[1]]
     columns = [i for i, title in enumerate(header) if not title.startswith(_LABEL)]
+    # Labels repeat in all examples: one string for each.
     titles = {i: sys.intern(title.removeprefix(_LABEL)) for i, title in enumerate(header) if title.startswith(_LABEL)}
     if not columns or len(set(titles.values())) < len(titles) or "" in titles.values():
         raise ValueError(f"{name}:1: the header must name a feature at least, and labels as in label:NAME, each once")
@@ -116,6 +117,7 @@ class _Archive:
     """The arrays of a file of any origin, checked where they are asked for."""
 
     def __init__(self, path: str, part: str | None) -> None:
+        # As in train:1-1000.
         name, colon, wanted = (part or "").partition(":")
         self._path, self._suffix = path, f"_{name}" if name else ""
         self._wanted = numbers(wanted, f"{path}#{part}", colon) if colon else None

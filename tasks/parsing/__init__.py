@@ -68,6 +68,7 @@ class FittedParsing(TreeAnswers):
 
     def __post_init__(self) -> None:
         sizes = () if self.pruner is None else (len(self.pruner.weights),)
+        # One pruner for order 2, none for order 1.
         if sizes != (self.dim,) * (self.task.order - 1):
             raise ValueError(f"order {self.task.order} needs {self.task.order - 1} pruner of {self.dim} weights")
 
@@ -101,6 +102,7 @@ class FittedParsing(TreeAnswers):
             started = time.perf_counter()
             rows, some = self._left(tokens, examples, heads)
             parts = rows.of_program(self.single_root, labels)
+            # Each of n words has n possible heads: the others and the root.
             share = int(rows.is_arc.sum()) / int(tokens.lengths.square().sum())
             note(f"pruning leaves {share:.1%} of all arcs, and takes {time.perf_counter() - started:.1f} s")
         gold = [tree._replace(relations=tuple(shortened(name, subtypes) for name in tree.relations)) for tree in trees]
@@ -146,6 +148,7 @@ class FittedParsing(TreeAnswers):
         found: list[list[list[float]]] = [[[] for _ in ranked] for ranked in outputs]
         for numbers, trees in self.distributions(weights, examples):
             arcs, root, *_ = trees.marginals()
+            # Row 0 of the table is the root's, row h that of word h, counted from 1.
             for i, marginals in zip(numbers, torch.cat([root.unsqueeze(1), arcs], 1), strict=True):
                 found[i] = [marginals[list(tree.heads), range(len(tree.heads))].tolist() for tree in outputs[i]]
         return found

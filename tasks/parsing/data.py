@@ -156,6 +156,7 @@ def projectivized(heads: Sequence[int]) -> tuple[int, ...]:
     lifted = list(heads)
     while (crossing := _crossing(lifted)).any():
         movable = [m for m in np.flatnonzero(crossing).tolist() if lifted[m] and lifted[lifted[m] - 1]]
+        # Of two arcs that cross, one has a head other than the root, and can move; if need be, to the root.
         movable = movable or [m for m in np.flatnonzero(crossing).tolist() if lifted[m]]
         word = min(movable, key=lambda m: abs(lifted[m] - m - 1))
         lifted[word] = lifted[lifted[word] - 1]
@@ -166,6 +167,7 @@ def _crossing(heads: Sequence[int]) -> "np.typing.NDArray[np.bool_]":
     """Which words have arcs that cross others, or would, whatever unknown heads are: over a word above their head."""
     head, word = np.array(heads), np.arange(1, len(heads) + 1)
     low, high = np.minimum(head, word), np.maximum(head, word)
+    # Unknown heads: an empty arc.
     low, high = np.where(head < 0, word, low), np.where(head < 0, word, high)
     inside = (low[:, None] < low) & (low < high[:, None]) & (high[:, None] < high)
     crossing = np.asarray((inside | inside.T).any(1))
@@ -216,6 +218,8 @@ def _tree(rows: Sequence[Sequence[str]], name: str, places: Sequence[int], unkno
                 f"{name}:{place}: expected another word's number from 0 to {len(rows)} as head, got {head[:40]!r}"
             )
         heads.append(int(head))
+    # After as many steps up as there are words, who has not arrived at the root goes in a circle. Unknown heads end a
+    # way.
     above = [0, *heads]
     for _ in heads:
         above = [heads[a - 1] if a > 0 else 0 for a in above]

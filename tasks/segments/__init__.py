@@ -86,6 +86,7 @@ class FittedSegments(ProbabilisticTask):
         found = [self._resampled(series) for series in examples if not self.unseen_labels([series])]
         with torch.no_grad():
             for part, states in self._labelled(found):
+                # A segment that is longer than all scored durations makes this no output.
                 if longest is None or max(np.diff([*np.flatnonzero(states.numpy() >= 0), len(states)])) <= longest:
                     yield module(part), states[None]
 
@@ -220,6 +221,7 @@ class FittedSegments(ProbabilisticTask):
     def module(self, weights: Tensor | None = None) -> SegmentScore:
         """The score module with its first weights, or with those that are given."""
         task = self.task
+        # The same first weights each time, and the caller's random numbers as they were.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(task.seed)
             sizes = (task.width, task.hidden, task.layers)

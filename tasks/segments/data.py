@@ -158,6 +158,7 @@ def _of_table(place: str, lines: Sequence[str], rate: float) -> list[Series]:
             values = [float(row[name]) for name in channels]
         except (KeyError, ValueError):
             values = [math.nan]
+        # A short row lacks a channel, or its label, which may be left out; a long one has nowhere to go.
         if not all(map(math.isfinite, values)) or len(cells) > len(columns):
             raise ValueError(f"{place}:{line}: expected {len(columns)} fields, with numbers for channels")
         signal.append(values)

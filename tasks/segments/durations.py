@@ -21,6 +21,7 @@ def check_durations(shortest: Given, longest: Given) -> None:
     Raises:
         ValueError: a text of another form, or a longest segment that is shorter than a shortest one.
     """
+    # As if training data had just the labels that are named, or one that is not.
     both = {*_by_label(shortest, "min_duration")} | {*_by_label(longest, "max_duration")}
     asked_positions(shortest, longest, sorted(label for label in both if label is not None) or [""], 1)
 
@@ -49,6 +50,7 @@ def asked_positions(
         if least is not None and most is not None and least > most:
             what = f"max_duration of {label}" if label else "max_duration"
             raise ValueError(f"{what} must be at least min_duration, {least}, got {most}")
+    # Rounded inwards, so that segments of so many positions keep to the samples, too.
     return (
         [None if samples is None else -(-samples // step) for samples in found[0]],
         [None if samples is None else max(samples // step, 1) for samples in found[1]],
@@ -92,6 +94,8 @@ class Limits:
         for segment in (segment for series in examples for segment in known_segments(series)):
             sizes[segment.label].append(segment.stop - segment.start)
         most = [max(sizes[label]) if asked is None else asked for label, asked in zip(labels, longest, strict=True)]
+        # What is asked for as the largest also bounds what training segments say of the least, and the other way round
+        # below.
         least = [
             min(*sizes[label], bound) if asked is None else asked
             for label, asked, bound in zip(labels, shortest, most, strict=True)
@@ -124,6 +128,7 @@ class Limits:
             torch.tensor([*self.longest, *[most] * (states - len(self.longest))]),
         )
         is_long_enough = size >= torch.tensor(self.least(states))
+        # The end always may cut a segment: it is that of the series, or of a window.
         is_cut = (t + size >= ends) | ((t == 0) & cut)
         allowed = (is_long_enough | is_cut) & (size <= longest)
         segments = torch.where(allowed, 0.0, -torch.inf).to(space.unary)

@@ -58,6 +58,7 @@ class Grammar:
                 numbers = [labels.index(segment.label) for segment in _within(series, stretch)]
                 for earlier, later in pairwise(numbers):
                     before[later][size + earlier] += 1
+        # Of equal counts the first label, whatever order examples come in.
         previous = [max(counts, key=lambda state: (counts[state], -state)) if counts else start for counts in before]
         if any_order:
             every = [[a, b] for a in range(start + 1) for b in range(size)] + [[a, size + a] for a in range(size)]
@@ -67,6 +68,7 @@ class Grammar:
         states = [[state for *_, state in stretch] for stretch in parts]
         pairs = sorted({pair for path in states for pair in pairwise(path)})
         begins = {path[0] for path, ((begin, *_), *_) in zip(states, parts, strict=True) if begin == 0}
+        # No marked stretch begins with its series: then a series may begin with anything.
         first = begins or {state for path in states for state in path}
         return cls(labels, [list(pair) for pair in pairs], sorted(first), previous)
 
@@ -108,6 +110,7 @@ class Grammar:
         allowed = np.ones((len(series.signal), self.size), dtype=bool)
         for stretch in series.marked:
             for number, (start, stop, state) in enumerate(self.parts(series, stretch)):
+                # The segment before may have any label, or there may be none.
                 is_open = number == 0 and start > 0 and state >= len(self.labels)
                 states = np.arange(len(self.labels), self.size) if is_open else [state]
                 allowed[start:stop] = np.isin(np.arange(self.size), states)

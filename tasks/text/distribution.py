@@ -170,6 +170,7 @@ class TaggingDistribution(ProbabilisticTask):
         Sentences of no text, and those that are several of a text in lines, are texts of their own: words with blanks.
         """
         self.warn_if_uncalibrated()
+        # One tagging of each sentence, and so one list of entities.
         found = [spans for (spans,) in self._spans(weights, examples, [[tags] for tags in taggings])]
         if isinstance(examples, TextCorpus) and (examples.kind != "text" or len(examples.texts) == len(examples)):
             return [
@@ -271,6 +272,7 @@ class TaggingDistribution(ProbabilisticTask):
         if self._scheme is None or self.task.unknown in gold:
             return gold
         form = forms_of(self.tags)[0]
+        # Gold tags may be in another scheme or form; the tagger's own form is tried first.
         return entity_tags(entities(gold, (form, *FORMS)), len(sentence), self._scheme, form)
 
     @property

@@ -317,6 +317,7 @@ class Tagging(Encoded):
             share=share,
             how=TRAINING if split == "train" else UNCUT,
         )
+        # A part of a file does not tell the scheme of all of it: ``fit`` asks all processes.
         if split != "predict" and share is None and self.scheme is None and not self.plain:
             try:
                 scheme_of(tag_pairs(gold_by_sentence(corpus)), self.unknown)
@@ -343,6 +344,7 @@ class Tagging(Encoded):
     def texts(self, examples: Sequence[Sentence]) -> list[int] | None:
         """The documents of sentences, if the file has ``-DOCSTART-`` lines between them."""
         documents = examples.documents if isinstance(examples, Corpus) else None
+        # Documents are numbered in order.
         return documents.tolist() if documents is not None and documents[0] < documents[-1] else None
 
     def fit_own(self, path: str) -> tuple[FittedTagging, Corpus]:
@@ -364,6 +366,7 @@ class Tagging(Encoded):
         scheme = "plain" if self.plain else self.scheme or scheme_of(pairs, self.unknown)
         if scheme != "plain":
             form = forms_of(sorted(found))[0]
+            # Types without marks say no more than the scheme IO: tags of others get marks.
             form = DASHED if form is TYPES_ALONE and scheme != "IO" else form
             # O makes sure that every sentence has a well-formed tagging.
             tags = {"O", *well_formed(corpus, scheme, form, self.unknown)[0]} - {self.unknown}

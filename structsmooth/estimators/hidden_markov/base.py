@@ -142,6 +142,7 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         _require_one_of(("log", "scaling"), implementation=self.implementation)
         require_count("n_components", self.n_components)
         x = self._checked(X, fitting=True)
+        # NaN marks missing numbers, and -1 missing symbols.
         known = int((~(np.isnan(x) if x.dtype.kind == "f" else x < 0)).any(1).sum())
         if known < self.n_components:
             raise ValueError(f"X must have an observation for each of {self.n_components} states, got {known}")
@@ -186,6 +187,7 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         return self._free() * float(np.log(len(self._checked(X)))) - 2 * self.score(X, lengths)
 
     def _free(self) -> int:
+        # S - 1 of the first state and S (S - 1) of transitions.
         return self.n_components**2 - 1 + self._model().emissions.free
 
     def get_stationary_distribution(self) -> NDArray[np.float64]:
@@ -195,6 +197,7 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
             ValueError: several, where the states fall into groups without transitions between them.
         """
         transition = self._model().transition.detach().exp().numpy()
+        # π (P - I) = 0 and Σ π = 1.
         equations = np.vstack([transition.T - np.eye(len(transition)), np.ones(len(transition))])
         found, _, rank, _ = np.linalg.lstsq(equations, np.eye(len(equations))[-1], rcond=None)
         if rank < len(transition):
@@ -294,6 +297,7 @@ class HiddenMarkovEstimator(HiddenMarkovParameters):
         for t, uniform in enumerate(random.uniform(size=n_samples)):
             row = after[states[t - 1]] if t else first
             states[t] = np.searchsorted(row, uniform * row[-1], side="right")
+            # Drawn even if it is given, so that later states have the same random numbers.
             states[0] = states[0] if currstate is None else currstate
         generator = torch.Generator().manual_seed(int(random.randint(2**31)))
         return model.emissions.sample(torch.from_numpy(states), generator).numpy().reshape(n_samples, -1), states

@@ -27,6 +27,7 @@ def _choose(values, tau):
     for k in range(values.shape[0]):
         if values[k] > values[best]:
             best = k
+    # In place: values[best] changes before the last of them are compared with it.
     top, total = values[best], 0.0
     for k in range(values.shape[0]):
         values[k] = np.exp((values[k] - top) / tau) if tau > 0.0 else 1.0 * (k == best)
@@ -86,6 +87,7 @@ def visit_examples(order, done, node_data, edge_data, weights, point, settings, 
         count, real = k1 - k0, np.ones(k1 - k0, np.bool_)
         offsets, ports = ports_of(edges[c0 : c0 + count], real, i1 - i0)
         tables, scores = np.empty((count, states, states)), np.empty((i1 - i0, states))
+        # Exponentials are for sums at a temperature alone.
         messages, total, warm = np.empty((ports.shape[0], states)), np.empty(states), count if tau > 0.0 else 0
         exponentials = np.empty((2, warm, states, states)), np.empty((2, warm, states))
         for c in range(count):
@@ -98,6 +100,8 @@ def visit_examples(order, done, node_data, edge_data, weights, point, settings, 
             star(scores[i - i0], tables, exponentials, node_ports, tau, delta[k0:k1], messages, total)
             scores[i - i0] = total / (1 + node_ports.shape[0])  # the scores of the node with the new messages
         step = eta / (1.0 + lam * eta * (done + t))
+        # In w = -1/(λn) Σ_i B_i^T (m_i - labels), such a step on an example moves its m_i by step · λn; at most all the
+        # way.
         amount = min(1.0, step * lam * n)
         unary *= 1.0 - step * lam
         pair *= 1.0 - step * lam

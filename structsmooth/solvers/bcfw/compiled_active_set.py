@@ -22,6 +22,7 @@ def _away_atom(alpha, scores, mean, least):
             total += alpha[c] * scores[c]
             if worst < 0 or scores[c] < scores[worst]:
                 worst = c
+    # The mean score of m is Σ_c α_c score_c + rest · score of what no slot holds.
     if rest > least and (worst < 0 or (mean - total) / rest < scores[worst]):
         return capacity, rest, (mean - total) / rest
     return worst, alpha[worst], scores[worst]
@@ -43,7 +44,9 @@ def choice(kind, gain, mean, alpha, scores, least):
         return gain, 1.0, NO_ATOM, 1.0, True
     away, weight, score = _away_atom(alpha, scores, mean, least)
     if kind == PAIRWISE:
+        # <s - a, θ> = <s - m, θ> + <m - a, θ>.
         return gain + mean - score, weight, away, weight, True
+    # An away step ends where the weight of a is 0: (1 + γ) α_a - γ = 0. With no other atom there is nowhere to go.
     if (kind == AWAY or mean - score > gain) and weight < 1.0 - least:
         return mean - score, weight / (1.0 - weight), away, weight, False
     return gain, 1.0, NO_ATOM, 1.0, True
@@ -52,6 +55,7 @@ def choice(kind, gain, mean, alpha, scores, least):
 @inlined
 def rise_of_dual(gain, longest, curvature):
     """How much the best step of at most that length raises the dual."""
+    # The dual along the direction is γ gain - γ² curvature / 2.
     size = longest if gain >= longest * curvature else gain / curvature
     return size * (gain - size / 2.0 * curvature)
 
@@ -91,10 +95,13 @@ def remember(kind, caching, y, away, towards, size, longest, held, alpha, stamps
 def _reweight(y, away, towards, size, longest, held, alpha, stamps):
     """Weights of the active set after a step."""
     if away == NO_ATOM or not towards:
+        # A step towards s leaves (1 - γ) m, one away from a makes (1 + γ) m; a pairwise step moves weight from a to s
+        # alone.
         scale = 1.0 - size if towards else 1.0 + size
         for c in range(alpha.shape[0]):
             alpha[c] *= scale
     if 0 <= away < alpha.shape[0]:
+        # Exactly zero after the longest step, which rounding would miss.
         alpha[away] = 0.0 if size == longest else max(alpha[away] - size, 0.0)
     if towards:
         alpha[_slot(y, held, alpha, stamps)] += size

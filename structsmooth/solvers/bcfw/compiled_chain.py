@@ -106,6 +106,7 @@ def _add_atom(c, length, statistics, held, alpha, factor, weight, node, edge, us
     if c < alpha.shape[0]:
         _add_output(held[c], length, factor, node, edge, used)
         return
+    # What no slot holds is a = (m - Σ_c α_c s_c) / weight, for the outputs s_c that slots hold.
     add_statistics(length, factor / weight, statistics, statistics[length:], used, node, edge)
     for other in range(alpha.shape[0]):
         if alpha[other] > 0.0:
@@ -116,6 +117,7 @@ def _add_atom(c, length, statistics, held, alpha, factor, weight, node, edge, us
 def _direction(y, length, statistics, held, alpha, atom, towards, node, edge, used):
     """(node, edge) = s - m, s - a or m - a, with the output s, the statistics m and the atom a = (number, weight)."""
     away, weight = atom
+    # How often m is in it: s - m has it with -1, s - a not at all, m - a with 1.
     factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
     fill_rows(node, length, 0.0)
     clear(edge, used)
@@ -173,6 +175,7 @@ def frank_wolfe_epoch(
                 y[t] = held[hit, t]
         else:
             gain, calls = max_oracle(transition, length, work) - mean, calls + 1
+            # g_i of Algorithm 1, line 6; a hit of the cache leaves the last known one.
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
@@ -194,12 +197,15 @@ def frank_wolfe_epoch(
             count = gather(first, length, data, node, slots, rows, sums)
             norm2 = squared_norm(count, length, sums, node, edge, used, transition_scale)
             curvature = norm2 * example_weight / lam
+            # γ = gain / curvature (line 7), clipped to the longest step; without a division where the direction moves
+            # no weights.
             size = longest if gain >= longest * curvature else gain / curvature
             change = -size * example_weight / lam
             _add(counter, count, length, rows, sums, node, edge, used, change, transition_scale, weights)
             if averaged:
                 change *= remaining[step]
                 _add(counter, count, length, rows, sums, node, edge, used, change, transition_scale, total)
+            # Only transitions from these labels have changed; with other threads all are scored anew before each step.
             if counter is None:
                 score_used_transitions(data, weights, work)
             add_statistics(length, size, node, edge, used, statistics, statistics[length:])

@@ -46,6 +46,7 @@ def _held_scores(scores, held, alpha, stamps, found):
 @compiled
 def _set_direction(y, length, count, statistics, held, alpha, away, weight, towards, direction):
     """direction = s - m, s - a or m - a, with the output s, the statistics m and the atom a of a number and weight."""
+    # How often m is in it: s - m has it with -1, s - a not at all, m - a with 1.
     factor = 1.0 if not towards else 0.0 if away != NO_ATOM else -1.0
     for p in range(count):
         direction[p] = factor * statistics[p]
@@ -53,6 +54,7 @@ def _set_direction(y, length, count, statistics, held, alpha, away, weight, towa
         add_output(y, length, 1.0, direction)
     if 0 <= away < alpha.shape[0]:
         add_output(held[away], length, -1.0, direction)
+    # a = (m - Σ_c α_c s_c) / weight, for the outputs s_c that slots hold.
     elif away != NO_ATOM:  # what no slot holds
         for p in range(count):
             direction[p] -= statistics[p] / weight
@@ -89,6 +91,7 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
             y[:length] = held[hit]
         else:
             gain, calls = best(i, data, work) - mean, calls + 1
+            # g_i of Algorithm 1, line 6; a hit of the cache leaves the last known one.
             gaps[i] = max(gain, 0.0) * example_weight
             if by_gap:
                 set_weight(tree, chosen, gaps[i])
@@ -113,6 +116,8 @@ def frank_wolfe_epoch(order, draws, data, weights, total, statistics, gaps, lam,
         number = touch(work, count)
         add_features(features, begin, direction, touched, number, columns, sums, 1.0)
         curvature = squared_norm(features, begin, direction, touched, number, columns, sums) * example_weight / lam
+        # γ = gain / curvature (line 7), clipped to the longest step; without a division where the direction moves no
+        # weights.
         size = longest if gain >= longest * curvature else gain / curvature
         change = -size * example_weight / lam
         add_features(features, begin, direction, touched, number, columns, weights, change)

@@ -54,6 +54,7 @@ def sdca_epoch(order, data, weights, statistics, smoothing_offset, smoothing, la
             continue
         count = gather(first, length, data, node, slots, rows, sums)
         norm2 = squared_norm(count, length, sums, node, edge, work.used, transition_scale)
+        # The bound along the direction is γ gain - γ² norm2 scale / 2, and γ at most 1.
         scale = example_weights[i] / lam
         size = 1.0 if gain >= norm2 * scale else gain / (norm2 * scale)
         add_gathered(count, length, rows, sums, node, edge, work.used, -size * scale, transition_scale, weights)

@@ -74,6 +74,7 @@ def sgd_epoch(order, data, agreeing, weights, total, smoothing, lam, steps, aver
             scale, weight = 1.0, 0.0
         factor = -steps[step] * n * of_examples[i] / scale
         add_parts(first, length, data, node, edge, used, factor, weights)
+        # ``weight`` is what the iterates so far give v in the total; what is added to v now was in none of them.
         if averaging_weights[step] != 0.0 or weight != 0.0:
             add_parts(first, length, data, node, edge, used, -weight * factor, total)
             weight += averaging_weights[step] * scale

@@ -59,6 +59,7 @@ class ModuleGraph:
         if structure.is_fractional and by == "whole":
             raise ValueError("decomposition='whole' infers exactly: give the FactorGraph, not its LocalPolytope")
         kept = [structure.node_mask[0].nonzero()[:, 0], structure.edge_mask[0].nonzero()[:, 0]]
+        # Numbers of the nodes without padding.
         number = structure.node_mask[0].cumsum(0) - 1
         edges, automata = number[structure.edges.view(-1, 2)[kept[1]]], []
         if structure.factors is not None:
@@ -97,6 +98,7 @@ class ModuleGraph:
         if self.pieces is not None:
             degrees += torch.bincount(self.pieces.nodes, minlength=count)
         numbers = torch.stack([torch.zeros_like(self.labels), torch.arange(count), self.labels, degrees], 1)
+        # Relative to the label: compiled steps take its score from the weights alone, which are zero here.
         constants = nodes - nodes.gather(1, self.labels[:, None])
         node_data = (numbers, torch.cat([torch.ones(count, 1).double(), constants], 1), torch.ones(1, 1).double())
         ends = torch.cat([self.alone, torch.arange(pairs)[:, None]], 1)

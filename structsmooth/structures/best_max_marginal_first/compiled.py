@@ -38,10 +38,12 @@ def search_with(maximize: Callable[..., Any]) -> Callable[..., Any]:
         bounds = np.empty((k, variables, states))
         largest, at = np.full(k, -np.inf), np.empty((k, 2), np.int64)
         fixed, y = np.empty((variables, states), np.bool_), np.empty(variables, np.int64)
+        # ``bounds[s]`` is φ^(s) of Algorithm 10, or an upper bound of it, and ``allowed[s]`` the constraints C^(s).
         bounds[0] = table
         largest[0], at[0, 0], at[0, 1] = _largest(table, allowed[0], outputs[0])
         count = 1
         while count < k:
+            # Line 9: the largest φ^(s)(v, j) with j other than the value of v in the best output of s.
             s = np.argmax(largest)
             if largest[s] == -np.inf:
                 return
@@ -52,10 +54,13 @@ def search_with(maximize: Callable[..., Any]) -> Callable[..., Any]:
             value = maximize(problem, fixed, y)
             bounds[s, v, j] = value
             largest[s], at[s, 0], at[s, 1] = _largest(bounds[s], allowed[s], outputs[s])
+            # It was a bound only, and another one is larger now: that goes first.
             if value == -np.inf or value < largest.max():
                 continue
             values[count], outputs[count] = value, y
             allowed[count] = fixed
+            # Line 14: what is left of s has y_v other than j; its bounds stay, and go for the new set as far as
+            # ``value``.
             allowed[s, v, j] = False
             bounds[count] = np.minimum(bounds[s], value)
             for changed in (s, count):

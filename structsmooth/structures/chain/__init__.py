@@ -255,6 +255,7 @@ class LinearChain(Structure):
     def _part_scores(self) -> tuple[Tensor, Tensor]:
         """Unary scores and transitions [1 or B, 1 or T-1, S, S] in the dtype that sums use."""
         unary, transition = widened_pair(self.unary, self.transition)
+        # [S, S] as [1, 1, S, S], and [B, S, S] as [B, 1, S, S].
         if transition.dim() == 2:
             transition = transition[None, None]
         elif transition.dim() == 3:

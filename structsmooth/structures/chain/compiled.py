@@ -9,7 +9,8 @@ import numpy as np
 from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
 from structsmooth.compiled.k_best import merge
 
-# Sums of products below this may have lost terms to underflow: they are redone in log space.
+# Sums of products below this may have lost terms to underflow: they are redone in log space. A term that is lost, or
+# rounded to a multiple of 5e-324, is below 2.3e-308, and so below 3e-18 of a sum that is not.
 _UNDERFLOW = 1e-290
 # Fewer states than this are faster one by one than by vector instructions, and too few to be worth leaving out.
 _VECTOR = 16
@@ -33,6 +34,7 @@ def viterbi(unary, transition, most, length, score, labels):
     kept = np.empty(most.shape[0], np.int64)
     for s in range(states):
         score[0, s] = unary[0, s]
+    # π_t(s) = ψ_t(s) + max over p of {π_{t-1}(p) + ψ_{t-1,t}(p, s)} (Eq. 18); ``score`` is π.
     for t in range(1, length):
         # Where most states are kept, the next attempt waits: after each failure in a row for twice as many positions.
         if t >= attempt and _pruned_max_product(score[t - 1], transition[0], most, kept, score[t]):
@@ -47,6 +49,7 @@ def viterbi(unary, transition, most, length, score, labels):
     for t in range(length - 1, -1, -1):
         labels[t] = state if value > -np.inf else 0
         if t > 0:
+            # δ_t(state), which the loop above has not stored: among equal sums, the first p.
             edge, best, argument = transition[edge_index(transition, t)], -np.inf, 0
             for p in range(states):
                 if score[t - 1, p] + edge[p, state] > best:
@@ -59,6 +62,7 @@ def viterbi(unary, transition, most, length, score, labels):
 def _max_product(before, edge, after):
     """``after`` = the largest of before + edge over the state before, in the order that suits the number of states."""
     states = after.shape[0]
+    # Few states: the maximum stays in a register. Many: the inner loop runs along rows of ``edge`` and is vectorized.
     if states < _VECTOR:
         for s in range(states):
             best = -np.inf
@@ -109,6 +113,8 @@ def _pruned_max_product(before, edge, most, kept, after):
         after[s] = before[first] + edge[first, s]
         least = after[s] if after[s] < least else least
     count = 0
+    # before[p] + edge[p, s] <= before[p] + most[p] <= least <= after[s] for every s: such a p raises no maximum. One
+    # that is equal to it need not stay either, since no argument is stored.
     for p in range(states):
         if before[p] + most[p] > least:
             kept[count] = p
@@ -155,6 +161,8 @@ def top_k(unary, transition, length, k, score, back, values, labels):
         score[0, s, 0] = unary[0, s]
         for j in range(1, k):
             score[0, s, j] = -np.inf
+    # π^(j)_t(s) = ψ_t(s) + max^(j) over p, l of {π^(l)_{t-1}(p) + ψ_{t-1,t}(p, s)} (Eq. 19). The entry p k + l of
+    # ``back`` holds the paper's δ and κ.
     for t in range(1, length):
         edge = transition[edge_index(transition, t)]
         before = score[t - 1]
@@ -176,6 +184,7 @@ def top_k(unary, transition, length, k, score, back, values, labels):
             for t in range(length):
                 labels[j, t] = 0
             continue
+        # The merge above left such an entry of the last position in its label.
         entry = labels[j, length - 1]
         for t in range(length - 1, -1, -1):
             labels[j, t] = entry // k
@@ -192,6 +201,7 @@ def exponentiate(transition, shift, exponential):
             largest = -np.inf
             for p in range(states):
                 largest = max(largest, transition[e, p, s])
+            # A state that nothing leads into: -inf - (-inf) would be NaN.
             shift[e, s] = largest if largest > -np.inf else 0.0
         for p in range(states):
             for s in range(states):
@@ -210,6 +220,8 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
     largest = _exponentials(unary[0], scaled[0])
     for s in range(unary.shape[1]):
         alpha[0, s] = unary[0, s]
+    # z_t(s) = exp ψ_t(s) Σ_p z_{t-1}(p) exp ψ_{t-1,t}(p, s), the sums of Algorithm 9. ``scaled`` is z_t / max z_t,
+    # ``largest`` log max z_t, ``alpha`` log z_t, and ``total`` the sum without exp ψ_t(s) and exp ``shift``.
     known = 0  # the last position whose row of alpha is filled
     for t in range(1, length):
         e = edge_index(transition, t)
@@ -218,6 +230,7 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
         if growth > -np.inf:
             largest += growth
             continue
+        # The row before was exact without logarithms, so those of its messages lose nothing.
         if known < t - 1:
             for s in range(states):
                 alpha[t - 1, s] = largest + np.log(scaled[t - 1, s])
@@ -225,6 +238,8 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
             if total[t, s] > _UNDERFLOW:
                 message = largest + shift[e, s] + np.log(total[t, s])
             else:
+                # What underflowed is summed again, now relative to the largest term of this state alone. Zero tells the
+                # backward loops; scaled[t] is scratch until the row is done.
                 total[t, s] = 0.0
                 message = _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
             alpha[t, s] = message + unary[t, s]
@@ -261,6 +276,7 @@ def _propagate(unary, shift, total, scaled, t, e):
         value = total[t, s] * np.exp(min(shift[e, s] + unary[t, s] - largest, 0.0))
         scaled[t, s] = value
         mass = value if value > mass else mass
+        # Tiny, or zero: whether no path leads here or the sum underflowed, only log space can tell.
         exact &= value > _UNDERFLOW or unary[t, s] == -np.inf
     if not (exact and mass > 0.0):
         return -np.inf
@@ -302,6 +318,7 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
     mass = scaled[length - 1, :].sum()
     for s in range(states):
         node[length - 1, s] = scaled[length - 1, s] / mass if mass > 0.0 else 0.0
+    # P(y_{t-1} = p, y_t = s) = P(y_t = s) z_{t-1}(p) exp ψ_{t-1,t}(p, s) / Σ_p' z_{t-1}(p') exp ψ_{t-1,t}(p', s).
     for t in range(length - 1, 0, -1):
         e, out = edge_index(transition, t), edge_index(edge, t)
         # total[t] becomes the factor by which a joint weight turns into a joint probability.
@@ -358,6 +375,7 @@ def inverse_cdf(weights, uniform):
     for s in range(weights.shape[0]):
         if weights[s] > 0.0:
             cumulative += weights[s]
+            # Kept also where rounding leaves the last sum at or below ``uniform`` * ``total``.
             index = s
             if cumulative > uniform * total:
                 break
@@ -368,6 +386,8 @@ def inverse_cdf(weights, uniform):
 def max_marginals(unary, transition, length, ahead, out):
     """Best prefix that ends in each state plus best suffix behind it: sets ``out``; ``ahead`` [T, S] is scratch."""
     states = unary.shape[1]
+    # ψ_{t;s} (Definition 13) = π_t(s) + ahead_t(s), where ahead_t(p) = max over s of {ψ_{t,t+1}(p, s) + ψ_{t+1}(s) +
+    # ahead_{t+1}(s)}.
     out[0] = unary[0]
     for t in range(1, length):
         _max_product(out[t - 1], transition[edge_index(transition, t)], out[t])
@@ -420,6 +440,7 @@ def batch_viterbi(unary, transition, lengths, values, labels, begin, end):
     prefix, most = np.empty(unary.shape[1:]), room_for_maxima(unary.shape[2] if transition.shape[1] == 1 else 0)
     for b in range(begin, end):
         edges = of_example(transition, b)
+        # What depends on the transitions alone is prepared once, if all examples share them.
         if b == begin or transition.shape[0] > 1:
             for p in range(most.shape[0]):
                 most[p] = largest_entry(edges[0, p])
@@ -484,6 +505,8 @@ def batch_marginals(unary, transition, lengths, labels, values, node, edge, begi
             if not _are_states(labels[b, 0], lengths[b], states):
                 return False
             score = _score(unary[b], edges, lengths[b], labels[b, 0])
+            # A forbidden output is infinitely far below the others, also where there are none: -inf - (-inf) would be
+            # NaN.
             values[b] = max(values[b] - score, 0.0) if -np.inf < score and -np.inf < values[b] < np.inf else np.inf
             _subtract_parts(labels[b, 0], lengths[b], node[b], edge[b])
     return True
@@ -498,6 +521,8 @@ def covariances(marginal, joint, node_direction, edge_direction, length, before,
     ``node``.
     """
     states = node.shape[1]
+    # With the score D of the direction, d P(part) = P(part) (E[D | part] - E[D]). before[t, s] is E[D up to t | y_t =
+    # s], after[t, s] is E[D behind t | y_t = s], and ``mean`` is E[D].
     before[0] = node_direction[0]
     for t in range(1, length):
         e = edge_index(edge_direction, t)

@@ -19,11 +19,13 @@ def top_k_by_mistakes(unary, transition, length, correct, k, score, back, values
     score[:length] = -np.inf
     for s in range(states):
         score[0, int(s != correct[0]), s, 0] = unary[0, s]
+    # π^(j)_t(c, s) = ψ_t(s) + max^(j) over p, l of {π^(l)_{t-1}(c - [s is a mistake], p) + ψ_{t-1,t}(p, s)}.
     for t in range(1, length):
         edge = transition[edge_index(transition, t)]
         for c in range(t + 2):
             for s in range(states):
                 m = c - int(s != correct[t])
+                # t labels before this one have 0 to t mistakes.
                 if not 0 <= m <= t:
                     continue
                 before, best, origin = score[t - 1, m], score[t, c, s], back[t, c, s]

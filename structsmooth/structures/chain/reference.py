@@ -52,11 +52,14 @@ def _messages(semiring: Semiring, unary: Tensor, entering: Tensor, mask: Tensor)
     Beyond its end, a sequence keeps its last message.
     """
 
+    # π_t(s) = ψ_t(s) ⊗ ⊕ over p of {π_{t-1}(p) ⊗ ψ_{t-1,t}(p, s)}: Eq. 18, Eq. 19 or the sums of Algorithm 9, by the
+    # semiring.
     def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
         (before,), (scores, pairs, inside) = state, inputs
         message = semiring.sum(before.unsqueeze(2) + pairs.unsqueeze(-1), 1) + scores.unsqueeze(-1)
         return (torch.where(inside[:, None, None], message, before),), (before,)
 
+    # Before the first position there is one state, 0, from which all are entered for nothing.
     start = torch.where(torch.arange(unary.shape[2], device=unary.device) == 0, 0.0, -torch.inf).to(unary.dtype)
     state = semiring.embed(start.expand(unary.shape[0], -1))
     (last,), (before,) = scan(step, (state,), (unary, entering, mask))
@@ -120,6 +123,7 @@ def top_k(unary: Tensor, transition: Tensor, lengths: Tensor, k: int) -> tuple[T
     entering = _entering(edges)
     before, last = _messages(best, unary, entering, mask)
     values = best.sum(last, 1)
+    # The same numbers, without the gradient of what is impossible.
     values = torch.where(values > -torch.inf, values, -torch.inf)
     y = _backward(best, before, last, entering, mask)
     return values, torch.where(mask.unsqueeze(1) & (values > -torch.inf).unsqueeze(-1), y, 0)
@@ -149,6 +153,7 @@ def max_marginals(unary: Tensor, transition: Tensor, lengths: Tensor) -> Tensor:
     entering = _entering(edges)
     before, last = _messages(best, unary, entering, mask)
 
+    # The suffix after t by y_t = p: max over s of {ψ_{t,t+1}(p, s) + ψ_{t+1}(s) + the suffix after t + 1 by s}.
     def step(state: Tensors, inputs: Tensors) -> tuple[Tensors, Tensors]:
         (suffix,), (scores, pairs, inside) = state, inputs
         message = best.sum((pairs + (scores + suffix).unsqueeze(1)).unsqueeze(-1), 2).squeeze(-1)

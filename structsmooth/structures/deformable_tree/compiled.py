@@ -94,6 +94,8 @@ def max_marginals(problem, table):
         transform(scores[v], deformation[v], anchors[v], 1, grid, halves[v], sent[v])
         before[v] = scores[p]
         scores[p] += sent[v]
+    # ψ_{v;q} (Definition 13) = the branch of v with v at q + the rest. The message from above leaves out what v has
+    # sent, as what came before it and after it, since differences of -inf would be NaN.
     for v in order:
         p = parent_of(parents, v)
         if p == nodes:

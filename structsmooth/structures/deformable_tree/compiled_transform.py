@@ -116,6 +116,7 @@ def _dilate(axis, lanes, linear, square, anchor, values):
     _find_tops(axis, lanes, rows)
     for first in range(0, length, rows):
         last = min(length, first + rows)
+        # An envelope is that of a whole line: it fills the values of the blocks before, too.
         if not _dilate_block(axis, lanes, cheapest, first, last, values[first * lanes : last * lanes]):
             _dilate_lines(axis, lanes, linear, square, anchor, values)
             return
@@ -150,6 +151,7 @@ def _dilate_block(axis, lanes, cheapest, first, last, values):
         above = costs[high + 1] if high < most else np.inf
         if _raise(axis, lanes, first, shifts, min(below, above), values) == 0:
             return True
+        # Two more on both sides; a shift that the limits repeat raises nothing.
         shifts = max(low - 2, least), max(low - 1, least), min(high + 1, most), min(high + 2, most)
         low, high = shifts[0], shifts[3]
     return False

@@ -27,6 +27,8 @@ def best_output(unary, pairwise, edges, labels):
     scores, added = np.zeros(states**nodes), np.zeros(states ** max(nodes - 1, 0))
     size = 1
     for k in range(nodes):
+        # scores(y_1 ... y_k) = scores(y_1 ... y_{k-1}) + ψ_k(t) + Σ_j pairs(j, k, y_j, t); the number of a labelling is
+        # Σ_j y_j S^j.
         for t in range(states - 1, -1, -1):  # state 0 overwrites the scores that the others need
             added[0], built = unary[k, t], 1
             for j in range(k):
@@ -88,6 +90,7 @@ def _soft_maxima(table, first, kernel, tops, deltas, tau, out):
     """The same soft-maximized, for all states: a product, but where all that is in a sum underflows."""
     states, least = deltas.shape[0], deltas.min()
     out[:] = 0.0
+    # out(s) = τ log Σ_t exp{(table(s, t) - delta(t)) / τ}, with the largest entry of s and the least delta taken out.
     for t in range(states):
         weight = np.exp((least - deltas[t]) / tau)
         for s in range(states):
@@ -237,6 +240,8 @@ def batch_branches(unary, pairwise, edges, flipped, order, deltas, begin, end):
     states = unary.shape[2]
     for b in range(begin, end):
         inside = unary[b].copy()
+        # The child keeps -inside, so that nothing is left at it, and the parent gets max over r of {table(s, r) +
+        # inside(r)}.
         for e in order[b]:
             if e < 0:
                 break

@@ -52,6 +52,7 @@ def expand(unary, pairwise, edges, y, least):
         _build(label, unary, pairwise, edges, y, graph, flow)
         maximize_flow(graph, flow, work)
         if _gain(label, unary, pairwise, edges, y, flow[2]) > least:
+            # Counted as failed below: the move was the best one to this label, which has nothing more to gain.
             failed = 0
             for v in range(y.shape[0]):
                 if flow[2][v]:
@@ -68,6 +69,8 @@ def moves_are_supermodular(pairwise, edge_mask):
         if not edge_mask[e]:
             continue
         table = pairwise[e]
+        # Each of the two sums of two scores errs by at most 2^-52 of the largest one, and so does the sum with the
+        # slack.
         slack = 4 * 2.0**-52 * max(table.max(), -table.min())
         for label in range(states):
             for s in range(states):

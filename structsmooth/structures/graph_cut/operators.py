@@ -56,6 +56,7 @@ top_k = compiled_operator(
 )
 """Values [B, k] and outputs [B, k, N] (Algorithm 10 over Algorithm 11), without gradient."""
 
+# Registers graph_cut_max_marginals_gradient, too.
 max_marginals = max_marginals_operator(
     "graph_cut_max_marginals(Tensor unary, Tensor pairwise, Tensor edges) -> Tensor",
     results=like_scores,

@@ -67,6 +67,7 @@ _LOG2 = 0.6931471805599453
 @inlined
 def _power(k):
     """2^k for a whole number k <= 0, and 0 below the range of numbers."""
+    # The bits of 2^k are k + 1023 in the place of the exponent; all zero, from k = -1023 on, they are 0.
     return np.int64((np.int64(np.int32(k if k > -1023.0 else -1023.0)) + 1023) << 52).view(np.float64)
 
 
@@ -91,11 +92,13 @@ def _exponentials(scores, m, k):
     wrong = 0
     for j in range(scores.shape[0]):
         wrong += 0 if scores[j] < np.inf else 1
+        # -inf becomes finite, so that no difference of exponents is NaN, but its exponent stays below _RARELY.
         s = scores[j] if scores[j] > 0.1 * _NEVER else 0.1 * _NEVER
         k[j] = np.rint(s * (1.0 / _LOG2))
         r = s - k[j] * _LOG2
         r = r if r > -0.35 else -0.35  # which rounding of large scores may exceed
         r = r if r < 0.35 else 0.35
+        # exp r = 1 + r (1 + r/2 (1 + r/3 ...)) up to r^12 / 12!: for |r| <= log(2) / 2, the next term is below 1.7e-16.
         series = 1.0 + r / 11.0 * (1.0 + r / 12.0)
         series = 1.0 + r / 9.0 * (1.0 + r / 10.0 * series)
         series = 1.0 + r / 7.0 * (1.0 + r / 8.0 * series)
@@ -301,6 +304,7 @@ def _load_factors(grid, t, factors):
     """
     narrow, wide = grid.entries
     allowed, is_same = grid.allowed, narrow.shape[0] == narrow.shape[1] == 1
+    # Row 0 has loaded them, and has said whether they are below infinity.
     if is_same and t > 0:
         return True
     row, start, (begin, end) = t % factors[0].shape[0], _start(grid.band, t), _span(grid, t)
@@ -330,6 +334,7 @@ def _find_sources(grid, t, rows, margin, slot, place):
         before = t - steps[m, 0]
         if before >= 0:
             slot[m] = before % rows if before < t else rows
+            # Further away than the margin is as impossible as inside of it, and would be beyond the ring.
             place[m] += max(-margin, min(margin, begin + _shift(grid, t, m)))
 
 
@@ -385,12 +390,14 @@ def _sum_row(grid, t, room, ring, score, own, sums):
         _join_move(m, k, m1, k1, *_part((f, e), move, start + begin, count))
     if _first_place(grid, t) >= 0:
         m[0], k[0] = 1.0, 0.0  # nothing leads there
+    # Mantissas of the row that was here may stay: m 2^_NEVER is impossible whatever m is.
     ring[1][t % rows] = _NEVER
     row_m, row_k = _part(ring, t % rows, margin + begin, count)
     if steps[:, 0].min() > 0:
         _multiply(row_m, row_k, m, k, own[0][begin:end], own[1][begin:end])
         return fine
     whole_m, whole_k = ring[0][t % rows], ring[1][t % rows]
+    # Moves along the row need the cells to the left first, so that this is no vector loop.
     for j in range(count):
         for move in range(steps.shape[0]):
             if steps[move, 0] == 0:
@@ -538,6 +545,8 @@ def batch_log_partition(scores, entries, offset, allowed, band, sizes, steps, va
         values[b] = offset[b] if sizes[b].min() == 0 else -np.inf
         if place >= 0:
             for t in range(sizes[b, 0]):
+                # The way back needs all sums, but computes them again a block at a time: D - 1 rows in front are enough
+                # for that.
                 if t % rows == 0:
                     for back in range(1, min(depth, t + 1)):
                         m, k = _part(ring, (t - back) % depth, margin, width)
@@ -570,6 +579,7 @@ def _flow_row(grid, t, room, ring, sums, flow, later):
     start, (begin, end) = _start(grid.band, t), _span(grid, t)
     count = end - begin
     row_m, row_k = _part(ring, t % (ring[0].shape[0] - 1), margin + begin, count)
+    # P(cell) = Σ over moves of P(later cell) · exp entry · z(cell) / (the sum over the paths into the later cell).
     for move in range(steps.shape[0]):
         after, column = t + steps[move, 0], start + begin + steps[move, 1]
         if t < after < grid.sizes[0]:
@@ -585,6 +595,7 @@ def _flow_row(grid, t, room, ring, sums, flow, later):
         _divide(flow[begin:end], m, k, g, top)
         return
     row = t % factors[0].shape[0]
+    # Moves along the row lead to the right: those cells must have their probabilities first.
     for j in range(count - 1, -1, -1):
         for move in range(steps.shape[0]):
             across = steps[move, 1]
@@ -628,9 +639,11 @@ def batch_marginals(scores, entries, offset, allowed, band, sizes, steps, values
         grid = _grid(grids, b)
         place, height = _last_place(grid), sizes[b, 0]
         if place >= 0 and -np.inf < values[b] < np.inf:
+            # Blocks begin with the last, but scores that all cells share are loaded for row 0 alone.
             _load_factors(grid, 0, room.factors)
             for block in range((height - 1) // rows, -1, -1):
                 last = _sum_block(grid, kept[b], block, rows, room, ring, score, own, sums)
+                # The rows behind the block, into which its moves lead: the block has overwritten their scores.
                 for t in range(last, min(last + depth - 1, height)):
                     _load_factors(grid, t, room.factors)
                 for t in range(last - 1, block * rows - 1, -1):

@@ -211,6 +211,7 @@ class Matching(Structure):
         values, y = operators.flow_top_k(*self._flow(), k)
         y = y.unflatten(2, self.weights.shape[1:])
         if self.row_capacities is None:
+            # A flow has the pairs; each row has one at most here, whose column is the sum.
             partners = torch.where(y.any(3), (y * torch.arange(y.shape[3], device=y.device)).sum(3), -1)
             y = torch.where(self.row_mask.unsqueeze(1) & (values > -torch.inf).unsqueeze(2), partners, 0)
         return self.with_gradients(values, y)

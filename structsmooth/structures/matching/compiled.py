@@ -73,6 +73,7 @@ def _assign(row, cost, assignment, work):
                 distance[j], before[j] = through, i
             if distance[j] < nearest:
                 nearest, at = distance[j], q
+        # All other columns are forbidden for the rows that were reached.
         if nearest == np.inf:
             return False
         column, length = order[at], nearest
@@ -94,6 +95,7 @@ def _assign(row, cost, assignment, work):
         if row_of[j] < rows:
             u[row_of[j]] += length - distance[j]
         v[j] -= length - distance[j]
+    # Back along the path: each row takes the column that was reached from it, and leaves its own to the one before.
     while True:
         i = before[column]
         row_of[column] = i
@@ -183,6 +185,8 @@ def _max_marginals(cost, assignment, best, out):
     for r in range(rows):
         _takeovers(r, step, price, follower, order)
         for j in range(columns):
+            # With the pair (r, j), the owner of j has lost its column, and r's own column is free for the last
+            # takeover.
             out[r, j] = best - (_reduced(cost, assignment, r, j) + price[row_of[j]])
         out[r, column_of[r]] = best
 
@@ -202,6 +206,7 @@ def _maximize(problem, allowed, y):
     for r in range(allowed.shape[0]):
         for j in range(allowed.shape[1]):
             constrained[r, j] = cost[r, j] if allowed[r, j] else np.inf
+        # Its column is nobody's until the row, and whoever it pushes on, has another one.
         if not allowed[r, column_of[r]]:
             row_of[column_of[r]] = -1
     for r in range(allowed.shape[0]):

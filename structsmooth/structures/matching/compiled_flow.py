@@ -289,4 +289,5 @@ def batch_max_marginals_gradient(scores, rows, columns, shares, gradient, begin,
                         r, c, sign = _arc(node, before[node], n + 1)
                         gradient[b, r, c] += sign * share
                         node = before[node]
+        # Each max-marginal is the score of the best flow, changed along a cycle.
         gradient[b] += total * flow

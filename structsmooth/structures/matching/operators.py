@@ -82,6 +82,7 @@ def _no_max_marginals(weights: Tensor, sizes: Tensor) -> Tensor:
     return weights.new_zeros(weights.shape).masked_fill(missing, -torch.inf)
 
 
+# Registers matching_max_marginals_gradient, too.
 max_marginals = max_marginals_operator(
     "matching_max_marginals(Tensor weights, Tensor sizes) -> Tensor",
     results=_no_max_marginals,
@@ -116,6 +117,7 @@ flow_top_k = compiled_operator(
 )
 """Values [B, k] and outputs [B, k, N M], which are 1 for pairs that they have (Algorithm 10), without gradient."""
 
+# Registers matching_flow_max_marginals_gradient, too.
 flow_max_marginals = max_marginals_operator(
     "matching_flow_max_marginals(Tensor scores, Tensor rows, Tensor columns) -> Tensor",
     results=lambda scores, rows, columns: scores.new_empty(scores.shape[0], rows.shape[1], columns.shape[1]),

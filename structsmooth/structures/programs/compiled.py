@@ -66,6 +66,8 @@ def max_product(program, theta, root, value, choice):
     """Fills ``value`` [N + 1] and ``choice`` [N], the best edge into each node; -1 where there is none."""
     rows, left, right, index = program
     value[rows.shape[0] - 1] = 0.0
+    # V(v) = max over edges e into v of {θ(e) + V(left of e) + V(right of e)}; tails have lower numbers than heads, and
+    # nodes above the root are not in its derivations.
     for v in range(root + 1):
         best, argument = -np.inf, -1
         for e in range(rows[v], rows[v + 1]):
@@ -89,6 +91,7 @@ def follow(program, missing, choice, root, stack, used):
         if index[e] < missing:
             used[count] = index[e]
             count += 1
+        # Right before left: the stack gives the left tail first, so that scores come in the order of the output.
         if right[e] < nodes:
             stack[top] = right[e]
             top += 1
@@ -107,6 +110,7 @@ def insert_pairs(firsts, seconds, base, entry, best, origin):
     if k > SHORT:
         _merge_pairs(firsts, seconds, base, entry, best, origin)
         return
+    # Other pairs have k better ones, whose ranks are no higher: (i + 1) (j + 1) counts these and the pair itself.
     for i in range(k):
         if not base + firsts[i] + seconds[0] > best[last]:
             break
@@ -123,10 +127,12 @@ def _merge_pairs(firsts, seconds, base, entry, best, origin):
     k = best.shape[0]
     if firsts[1] == -np.inf:
         merge(best, origin, seconds, base + firsts[0], entry, 1)
+    # Only for a value of zero: another one, added to ``base`` first, would round differently than in ``max_product``.
     elif seconds[0] == 0.0 and seconds[1] == -np.inf:
         merge(best, origin, firsts, base, entry, k)
     else:
         sums, pairs = largest_sums(firsts, seconds, base, best)
+        # Origins from -k to -1 mark what is new, as entries are never negative, until the loop gives each its pair.
         merge(best, origin, sums, 0.0, -k, 1)  # which marks them
         for slot in range(k):
             if -k <= origin[slot] < 0:
@@ -138,11 +144,13 @@ def top_k(program, theta, root, k, value, back):
     """Fills ``value`` [N + 1, k] and ``back`` [N, k], whose entries are (edge k + rank of left) k + rank of right."""
     rows, left, right, index = program
     last = k - 1
+    # A missing tail has one derivation, the empty one.
     value[rows.shape[0] - 1] = -np.inf
     value[rows.shape[0] - 1, 0] = 0.0
     for v in range(root + 1):
         for i in range(k):
             value[v, i] = -np.inf
+        # V^(k)(v): the K best of θ(e) + V^(i)(left of e) + V^(j)(right of e) over e, i and j.
         for e in range(rows[v], rows[v + 1]):
             base = theta[index[e]]
             if base + value[left[e], 0] + value[right[e], 0] > value[v, last]:
@@ -176,6 +184,7 @@ def log_partition(program, theta, root, value, share):
     """Log-sums of the derivations from each node in ``value`` [N + 1], of each edge its ``share`` [E] of its node's."""
     rows, left, right, index = program
     value[rows.shape[0] - 1] = 0.0
+    # Z(v) = log Σ over edges e into v of exp{θ(e) + Z(left of e) + Z(right of e)}; a share is one term over the sum.
     for v in range(root + 1):
         begin, end = rows[v], rows[v + 1]
         if end == begin + 1:  # most nodes of parsers
@@ -209,6 +218,8 @@ def outside(program, root, share, adjoint, parts):
     for v in range(root):
         adjoint[v] = 0.0
     adjoint[root] = 1.0
+    # P(e) = P(head of e) share(e), and P(v) = Σ over edges e with v as a tail of P(e). The slot of the missing tail
+    # gathers a sum that nothing reads.
     for v in range(root, -1, -1):
         weight = adjoint[v]
         if weight > 0.0:
@@ -257,6 +268,7 @@ def max_outside(program, theta, root, value, around, parts):
     for v in range(nodes + 1):
         around[v] = -np.inf
     around[root] = 0.0
+    # A(left of e) = max over e of {A(head of e) + θ(e) + V(right of e)}, and likewise to the right: ``around`` is A.
     for v in range(root, -1, -1):
         if around[v] > -np.inf:
             for e in range(rows[v], rows[v + 1]):
@@ -280,6 +292,7 @@ def max_outside_gradient(program, theta, root, value, choice, around, weights, a
     best, edge, head = np.full(missing + 1, -np.inf), np.full(missing + 1, -1), np.zeros(missing + 1, np.int64)
     around[:] = -np.inf
     around[root] = 0.0
+    # ``max_outside`` again, which notes from where each maximum comes.
     for v in range(root, -1, -1):
         if around[v] > -np.inf:
             for e in range(rows[v], rows[v + 1]):
@@ -294,6 +307,7 @@ def max_outside_gradient(program, theta, root, value, choice, around, weights, a
                 if base + value[first] > around[second]:
                     around[second] = base + value[first]
                     above[second, 0], above[second, 1], above[second, 2] = e, v, first
+    # How often the best derivations of all scores, weighted, use the best inside and the best outside of each node.
     inside, outer = np.zeros(nodes + 1), np.zeros(nodes + 1)
     for i in range(missing):
         if edge[i] >= 0:
@@ -301,6 +315,8 @@ def max_outside_gradient(program, theta, root, value, choice, around, weights, a
             outer[head[i]] += weights[i]
             inside[left[edge[i]]] += weights[i]
             inside[right[edge[i]]] += weights[i]
+    # Outsides lead to heads, which have higher numbers, and so upwards; insides lead to tails, and so downwards, once
+    # the outsides have added the insides of their other tails.
     for v in range(root):
         if outer[v] != 0.0:
             parts[index[above[v, 0]]] += outer[v]

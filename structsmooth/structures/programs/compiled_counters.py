@@ -30,6 +30,8 @@ def slots(program, theta, count, root, size, low, start):
                 found = True
         if not found:
             high[v] = -1
+    # A derivation through v has at least the count low[root] at the root, and as much more as v is above low[v]. So v
+    # needs size - low[root] slots; for a positive low[root], this is more than enough.
     widest = size - min(0, low[root])
     start[0] = 0
     for v in range(root + 1):
@@ -61,6 +63,7 @@ def top_k_by_count(program, theta, count, root, k, low, start, value, back):
         begin, width = start[v], start[v + 1] - start[v]
         for e in range(rows[v], rows[v + 1]):
             first, second, base = left[e], right[e], theta[index[e]]
+            # ``slots`` has left such an edge out: its counts may be below low[v].
             if not base > -np.inf:
                 continue
             shift = count[index[e]] + low[first] + low[second] - low[v]
@@ -69,10 +72,13 @@ def top_k_by_count(program, theta, count, root, k, low, start, value, back):
             right_begin = start[second] if second < nodes else empty
             rights = start[second + 1] - right_begin if second < nodes else 1
             entry = np.int64(e) * value.shape[0] * k * k
+            # An edge with one tail, as all of chains have, moves the whole row of slots by its count.
             if second == nodes and k == 1:
                 many, slot = min(lefts, width - shift), begin + shift
                 _raise(base, entry, many, value[left_begin:, 0], value[slot:, 0], back[slot:, 0])
                 continue
+            # V^(k)(v, c): the K best of θ(e) + V^(i)(left of e, a) + V^(j)(right of e, b) with a + b + the count of e =
+            # c.
             for a in range(min(lefts, width - shift)):
                 score = base + value[left_begin + a, 0]
                 for b in range(min(rights, width - shift - a)):
@@ -93,6 +99,7 @@ def follow_count(program, missing, count, low, start, slot, rank, root, k, back,
         top -= 1
         v, c = stack[top, 0], stack[top, 1]
         entry = back[start[v] + c, stack[top, 2]]
+        # An entry is ((e · total + a) k + i) k + j; the slot of the right tail is what is left of c.
         j, entry = entry % k, entry // k
         i, entry = entry % k, entry // k
         a, e = entry % total, entry // total

@@ -85,6 +85,8 @@ def recursion(
     low = torch.where(least > -torch.inf, -least, 0.0).long()
     padded, added = reference.padded_scores(scores), pad(counts, (0, 2))
     values = polynomials.embed(scores.new_zeros(len(scores), 1))
+    # The recursion of ``reference.node_values`` on polynomials in the count: an edge multiplies by the monomial of its
+    # own count, and by what the least sums of its tails are above that of its head.
     for level in levels.levels:
         nodes = slice(values.shape[1], values.shape[1] + len(level.score))
         shift = added[:, level.score] + low[:, level.left] - low[:, nodes].unsqueeze(2)

@@ -144,6 +144,7 @@ tangents = compiled_operator(
 )
 """Derivatives [B, P] of the probabilities in directions [B, P] of the scores."""
 
+# Registers program_max_marginals_gradient, too.
 max_marginals = max_marginals_operator(
     f"program_max_marginals(Tensor scores, {_PROGRAMS}) -> Tensor",
     results=like_scores,

@@ -25,6 +25,7 @@ def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
     batch = scores.shape[0]
     padded = padded_scores(scores)
     values = semiring.embed(scores.new_zeros(batch, 1))
+    # V(v) = ⊕ over edges e into v of {θ(e) ⊗ V(left of e) ⊗ V(right of e)}, for all nodes of a level at once.
     for level in levels.levels:
         below = values[:, level.left]
         if level.right is not None:
@@ -118,6 +119,7 @@ def max_marginals(scores: Tensor, root_index: Tensor, handle: int) -> Tensor:
     around = torch.full_like(values, -torch.inf).scatter(1, root.unsqueeze(1), 0.0)
     best = torch.full_like(padded, -torch.inf)
     end = values.shape[1]
+    # A(left of e) = max over e of {A(head of e) + θ(e) + V(right of e)}, and likewise to the right: ``around`` is A.
     for level in reversed(levels.levels):
         nodes = slice(end - len(level.score), end)
         base = padded[:, level.score] + around[:, nodes].unsqueeze(-1)

@@ -266,12 +266,14 @@ class SemiMarkov(DynamicProgram):
     def _durations_at(self, y: Tensor) -> Tensor:
         """Number of positions [B, T] up to the next segment."""
         t = torch.arange(y.shape[1], device=y.device)
+        # The next start at or behind each position: the least from the right.
         following = torch.where(self._starts(y), t, self.lengths[:, None]).flip(1).cummin(1).values.flip(1)
         return torch.cat([following[:, 1:], self.lengths[:, None]], 1) - t
 
     def as_classes(self, y: Tensor) -> tuple[Tensor, int]:
         """The label of the segment that each position belongs to, [B, T], and the number of labels."""
         t = torch.arange(y.shape[1], device=y.device)
+        # The last start at or before each position.
         return y.gather(1, torch.where(self._starts(y), t, 0).cummax(1).values), self.unary.shape[-1]
 
     def derivation(self, y: Tensor) -> Tensor:
@@ -282,6 +284,7 @@ class SemiMarkov(DynamicProgram):
         segments = (t * longest + self._durations_at(y) - 1) * states + y
         pairs = steps * states * longest + labels[:, :-1] * states + y[:, 1:]
         pairs = pairs + t[:-1] * states**2 if self.transition.dim() == 4 else pairs
+        # One behind the last score: none.
         none = (steps * longest + (steps - 1 if self.transition.dim() == 4 else 1) * states) * states
         return torch.cat([torch.where(starts, segments, none), torch.where(starts[:, 1:], pairs, none)], 1)
 
@@ -339,6 +342,7 @@ class SemiMarkov(DynamicProgram):
         longer = segments.flip(2).cummax(2).values.flip(2)
         best = longer[:, :, 0]
         for k in range(1, longest):
+            # A segment that started k positions before and still lasts has the label here, too.
             best = torch.maximum(best, pad(longer[:, :, k], (0, 0, k, 0), value=-torch.inf)[:, :steps])
         return torch.where(self.mask.unsqueeze(-1), best, 0.0)
 
@@ -365,6 +369,7 @@ def _by_end(segments: Tensor) -> Tensor:
     """Scores [B, T, K, S] of segments by their last positions, from those by their first ones."""
     steps, longest = segments.shape[1:3]
     padded = pad(segments, (0, 0, 0, 0, longest - 1, 0), value=-torch.inf)
+    # Position t of layer k has the segment of k + 1 positions that starts at t - k: -inf before the sequence.
     return torch.stack([padded[:, longest - 1 - k :, k][:, :steps] for k in range(longest)], 2)
 
 

@@ -54,6 +54,7 @@ def _send(t, length, sequence, begun, sums, ended, lasting):
             score = sums[s] + durations[k, s]
             if segments.shape[0] > 0:
                 score += segments[t, k, s]
+            # >=, since t rises: of segments that end at the same position, later ones are shorter.
             if begun[s] + score >= ended[t + k, s]:
                 ended[t + k, s], lasting[t + k, s] = begun[s] + score, k + 1
 
@@ -77,6 +78,8 @@ def batch_best(unary, pairs, durations, segments, lengths, values, y, begin, end
     for b in range(begin, end):
         sequence, length = _sequence(unary, pairs, durations, segments, b), lengths[b]
         begun[:], ended[:] = 0.0, -np.inf
+        # ended_t(s) = max over k of {begun_{t-k}(s) + Σ of unary scores from t - k to t + durations(k, s) + segments(t
+        # - k, k, s)} and begun_t(s) = max over a of {ended_{t-1}(a) + pairs(a, s)}; k = 0 is a segment of one position.
         for t in range(length):
             if t > 0:
                 _enter(ended[t - 1], _boundary(sequence[1], t - 1), begun, before[t])
@@ -133,6 +136,7 @@ def batch_log_partition(unary, pairs, durations, segments, lengths, values, begu
     for b in range(begin, end):
         sequence, length = _sequence(unary, pairs, durations, segments, b), lengths[b]
         values[b] = 0.0
+        # The recursion of ``batch_best`` with log Σ exp in place of max.
         for t in range(length):
             if t == 0:
                 begun[b, 0] = 0.0
@@ -162,6 +166,8 @@ def batch_marginals(unary, pairs, durations, segments, lengths, begun, ended, no
         if length == 0 or ended[b, length - 1].max() == -np.inf:
             continue
         beginning[:] = 0.0
+        # From the right: P(a segment of s ends at t) is ``ending``; its share of duration k gives P(it begins at t -
+        # k), and that one's share of each label before gives P(a segment ends at t - k - 1).
         for t in range(length - 1, -1, -1):
             count = _extend(t, sequence, begun[b], sums, worth)
             ending[:] = 0.0
@@ -181,6 +187,7 @@ def batch_marginals(unary, pairs, durations, segments, lengths, begun, ended, no
                     continue
                 _shares(worth, count, s, shares)
                 covering = 0.0  # by segments from a position on
+                # From the longest on, so that the segments that cover t - k are all those that have been seen.
                 for k in range(count - 1, -1, -1):
                     if worth[k, s] > -np.inf:
                         probability = ending[s] * shares[k]

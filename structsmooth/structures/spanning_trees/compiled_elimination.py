@@ -64,6 +64,7 @@ def _eliminate(weights, at_root, single_root, totals, share, order):
         totals[j] = 0.0 if single_root else at_root[j]
         for i in range(order.shape[0]):
             totals[j] += weights[i, j]
+    # With the total d_k = Σ_i a_ik of word k, a_ij becomes a_ij + a_ik a_kj / d_k, and Z = Π d_k.
     for last in range(order.shape[0] - 1, -1, -1):
         if last == 0:
             totals[0] = at_root[0]
@@ -98,6 +99,8 @@ def _slopes(weights, at_root, single_root, totals, share, slopes, root_slopes):
     """Derivatives [n, n] and [n] of the log-sum by the weights before :func:`_eliminate`, at the places after it."""
     slopes[0, 0], root_slopes[0] = 0.0, 1.0 / totals[0]
     # In the reverse order of the elimination: place k was eliminated before all places below it.
+    # With s_ij the derivatives of log Z by the weights that are left, Σ over words and the root i, words j below place
+    # k: s_kj = Σ_i s_ij a_ik / d, and s_ik = Σ_j s_ij a_kj / d + (1 - Σ_ij s_ij a_ik a_kj / d) / d.
     for k in range(1, weights.shape[0]):
         total, row, through = totals[k], slopes[k], 0.0
         for j in range(k):
@@ -131,6 +134,7 @@ def _by_weights(arcs, root, single_root, work, in_arcs, in_root):
         for h in range(n):
             in_arcs[h, m] = weights[h, m]
     log_product = _eliminate(weights, at_root, single_root, totals, share, order)
+    # Not NaN, which equals nothing.
     if log_product == log_product:
         _slopes(weights, at_root, single_root, totals, share, slopes, root_slopes)
         for j in range(n):
@@ -216,6 +220,7 @@ def _by_logarithms(arcs, root, single_root, in_arcs, in_root):
     n = root.shape[0]
     logs, found, totals, order = np.empty((n + 1, n)), np.zeros((n + 1, n)), np.empty(n), np.arange(n)
     places = np.empty(n, np.int64)
+    # Σ over places ``last`` of (last + 1) heads times last modifiers.
     over = np.empty((n - 1) * n * (n + 1) // 3)
     for m in range(n):
         logs[n, m] = root[m]
@@ -245,5 +250,6 @@ def batch_sums(arcs, root, lengths, single_root, values, in_arcs, in_root, begin
             scores, found = (arcs[b, :n, :n], root[b, :n]), (in_arcs[b, :n, :n], in_root[b, :n])
             work = weights[:n, :n], slopes, at_root, root_slopes, totals, share, order[:n]
             values[b] = _by_weights(*scores, single_root, work, *found)
+            # NaN: digits may be lost, or a total is zero, which may have underflowed.
             if not values[b] > -np.inf:
                 values[b] = _by_logarithms(*scores, single_root, *found)

@@ -49,6 +49,7 @@ def _searches(scores: Tensor, *_: Any) -> int:
     return 10 * scores.shape[1] * scores.numel()
 
 
+# Registers spanning_tree_max_marginals_gradient, too.
 max_marginals = max_marginals_operator(
     f"spanning_tree_max_marginals({_ARCS}) -> Tensor",
     results=lambda scores, *_: scores.new_full(scores.shape, -torch.inf),

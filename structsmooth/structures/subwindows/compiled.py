@@ -41,6 +41,7 @@ def upper_bound(boxes, positive, negative, forbidden, any_forbidden, column):
     x1_least, y1_least, x2_least, y2_least, x1_most, y1_most, x2_most, y2_most = boxes
     for x in range(x1_least, x2_most):
         column[x] = positive[y2_most, x] - positive[y1_least, x]
+    # Otherwise the rows that all boxes of the set share are none, and so are their negative scores.
     if y1_most < y2_least:
         for x in range(x1_least, x2_most):
             column[x] += negative[y2_least, x] - negative[y1_most, x]
@@ -50,6 +51,7 @@ def upper_bound(boxes, positive, negative, forbidden, any_forbidden, column):
                     column[x] = -np.inf
     best, run = -np.inf, -np.inf
     for x in range(x1_least, x2_most):
+        # Kadane's scan within the set: a run may begin at x1 <= x1_most alone, and counts from x2 >= x2_least on.
         if x <= x1_most:
             run = max(run, 0.0)
         run += column[x]
@@ -77,6 +79,8 @@ def split(boxes, part, half):
         part[4 + i] = middle
     else:
         part[i] = middle + 1
+    # The half may have lost pairs with x1 >= x2: the largest x1 is below the largest x2, and the least x2 above the
+    # least x1.
     for j in range(2):
         part[4 + j] = min(part[4 + j], part[6 + j] - 1)
         part[2 + j] = max(part[2 + j], part[j] + 1)

@@ -28,11 +28,13 @@ def topological_order(parents, mask, order, first, following):
     nodes = parents.shape[0]
     for v in range(nodes + 1):
         first[v] = -1
+    # Lists grow at the front, so that a node's children come out in falling order.
     for v in range(nodes):
         if mask[v]:
             p = parent_of(parents, v)
             following[v] = first[p]
             first[p] = v
+    # Breadth first: ``order`` is its own queue.
     count, expanded, p = 0, 0, nodes
     while True:
         v = first[p]
@@ -54,6 +56,8 @@ def max_product(unary, pairwise, parents, order, score, choice, labels):
     for v in order:
         for j in range(states):
             score[v, j] = unary[v, j]
+    # m_v(i) = max over j of {ψ_v(j) + ψ_{v,ρ(v)}(j, i) + Σ over children c of m_c(j)} (Algorithm 7, line 4), with the
+    # parent ρ(v); ``score`` is ψ_v + Σ m_c, complete once all children were visited, and ``choice`` is δ_v.
     for v in order[::-1]:
         p = parent_of(parents, v)
         if p == nodes:
@@ -101,6 +105,8 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
     for v in order:
         for j in range(states):
             score[v, j, 0] = unary[v, j]
+    # m^(k)_v(i) of Algorithm 8, Eq. 66, the K best over j and one entry of each child's list. Children are joined one
+    # by one, since the K best of all but one child are enough to find the K best of all.
     for v in order[::-1]:
         p = parent_of(parents, v)
         branch = score[v]
@@ -122,6 +128,7 @@ def top_k(unary, pairwise, parents, order, k, values, labels, scratch):
 def join(left, right, pick):
     """``left`` becomes the k largest sums of one entry of ``left`` and one of ``right``, both sorted downwards."""
     k = left.shape[0]
+    # There is a left[1], since ``max_product`` answers k = 1. The only pair of each slot is (0, slot).
     if left[1] == -np.inf:  # the first branch
         best = left[0]
         for slot in range(k):
@@ -138,6 +145,8 @@ def read_off(parents, order, origin, pick, slot, labels, ranks):
     """Labels of one output of :func:`top_k`, undoing its steps; ``ranks[v]`` is the entry of the list of v in use."""
     nodes, _, k = origin.shape
     ranks[nodes] = slot
+    # Siblings come here in the reverse of the order in which they were joined: ranks[p] is the entry of the list that v
+    # was joined to last, and becomes that of the list before.
     for v in order:
         p = parent_of(parents, v)
         i = labels[p] if p < nodes else 0
@@ -160,6 +169,8 @@ def log_partition(unary, pairwise, parents, order, inside, total, node, edge):
     for v in order:
         for j in range(states):
             inside[v, j] = unary[v, j]
+    # log m_{v→ρ(v)}(i) = log Σ_j exp{ψ_v(j) + ψ_{v,ρ(v)}(j, i) + Σ over children c of log m_{c→v}(j)} (Algorithm 9,
+    # line 6); ``inside`` is ψ_v + Σ log m_{c→v}.
     for v in order[::-1]:
         p = parent_of(parents, v)
         if p == nodes:
@@ -169,6 +180,7 @@ def log_partition(unary, pairwise, parents, order, inside, total, node, edge):
             for j in range(states):
                 edge[v, i, j] = pairwise[v, i, j] + inside[v, j]
             inside[p, i] += exponentiate(edge[v, i], edge[v, i], total[v], i)
+    # P(y_v = j, y_ρ(v) = i) = P(y_ρ(v) = i) P(y_v = j | y_ρ(v) = i), so that no message goes down.
     for v in order:
         p = parent_of(parents, v)
         if log_z == -np.inf:
@@ -211,6 +223,8 @@ def max_marginals(unary, pairwise, parents, order, message, others, outside, out
         for j in range(states):
             out[v, j] = unary[v, j]
     outside[nodes], others[:] = 0.0, 0.0
+    # ψ_{v;j} (Definition 13) = inside + outside. What a parent has from all children but v is a sum of what came before
+    # and after v, not the whole minus the message of v, which may be -inf - (-inf).
     received = 0.0
     for v in order[::-1]:
         p = parent_of(parents, v)
@@ -276,6 +290,8 @@ def covariances(marginal, joint, node_direction, edge_direction, parents, order,
     """
     nodes, states = marginal.shape
     inside, outside, added, mean = given
+    # With the score D of the direction, d P(part) = P(part) (E[D | part] - E[D]). ``inside`` and ``outside`` are E of D
+    # in the subtree of v and outside of it, given the state of v.
     for v in order:
         inside[v] = node_direction[v]
     for v in order[::-1]:
@@ -290,9 +306,11 @@ def covariances(marginal, joint, node_direction, edge_direction, parents, order,
     for v in order:
         p = parent_of(parents, v)
         outside[v] = 0.0
+        # Trees of a forest are independent: what other trees score cancels.
         mean[v] = mean[p, 0] if p < nodes else (marginal[v] * inside[v]).sum()
         if p < nodes:
             for i in range(states):
+                # Expectations are finite, so those of one child can be subtracted, unlike scores in ``max_marginals``.
                 around = outside[p, i] + inside[p, i] - added[v, i]
                 for j in range(states):
                     expected = edge_direction[v, i, j] + around

@@ -29,6 +29,7 @@ def forest(parents: Tensor, mask: Tensor) -> Forest:
     depths, _ = depths_and_ancestors(parents, mask)
     hangs = mask & (parents >= 0)
     index = torch.arange(count, device=parents.device)
+    # Sorted by depth, and from the largest index down within a depth; padding comes last.
     last = torch.where(mask, depths, count + 1)
     nodes = (last * count - index).argsort(1)
     positions = torch.zeros_like(nodes).scatter(1, nodes, index.expand_as(nodes))
@@ -85,6 +86,8 @@ def _upward(semiring: Semiring, unary: Tensor, pairwise: Tensor, forest: Forest)
     inside = semiring.embed(torch.cat([unary, unary.new_zeros(batch, 1, states)], 1))
     sent: list[Tensor] = []
     before: list[Tensor] = []
+    # m_v(i) = ⊕ over j of {inside_v(j) ⊗ ψ_{v,ρ(v)}(j, i)}, and inside_ρ(v) becomes inside_ρ(v) ⊗ m_v (Algorithms 7 to
+    # 9).
     for t in reversed(range(count)):
         message = semiring.sum(inside[:, None, t] + pairwise[:, t].unsqueeze(-1), 2)
         parent = forest.parents[:, t].view(-1, 1, 1, 1).expand(-1, 1, *inside.shape[2:])
@@ -122,6 +125,7 @@ def marginals(unary: Tensor, pairwise: Tensor, parents: Tensor, mask: Tensor) ->
     feasible = inside[:, -1, :1] > -torch.inf
     top = torch.where(feasible, torch.eye(1, states, dtype=unary.dtype, device=unary.device), 0.0)
     nodes = nodes.slice_scatter(top.unsqueeze(1), 1, count)
+    # P(y_v = j, y_ρ(v) = i) = P(y_ρ(v) = i) P(y_v = j | y_ρ(v) = i), from the roots down.
     for t in range(count):
         parent = trees.parents[:, t].view(-1, 1, 1).expand(-1, 1, states)
         above = nodes.gather(1, parent).squeeze(1).unsqueeze(-1)

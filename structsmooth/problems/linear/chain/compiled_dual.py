@@ -92,6 +92,7 @@ def gather(first, length, data, node, slots, rows, sums):
                 for s in range(states):
                     sums[j, s] = 0.0
             add_row(value, node, t, sums, j)
+    # Only the slots in use are cleared: there are as many as features in all.
     for j in range(count):
         slots[rows[j]] = -1
     return gather_block(features, first, length, node, rows, sums, count)
@@ -109,6 +110,7 @@ def _squared_sum(matrix, rows):
 @inlined
 def squared_norm(count, length, sums, node, edge, used, transition_scale):
     """|B^T (node, edge)|^2, with the rows of features from :func:`gather`."""
+    # B^T has a row for the label of the first token, and one for that of the last: the nodes themselves.
     ends, edges, numbers = _squared_sum(node, 1) + _squared_sum(node[length - 1 :], 1), 0.0, used[0]
     for j in range(used[2][0]):
         p = numbers[j]
@@ -147,6 +149,7 @@ def block_values(data, weights, packed, from_labels, values):
         labels = potentials(i, data, weights, 1.0, work.unary, transition)
         mean = mean_score(transition, length, work.unary, statistics, used)
         clear_read(length, statistics, used)
+        # Block gap g_i = max <theta + l, nu(y)> - <theta + l, m>.
         value = mean - labels if from_labels else max_oracle(transition, length, work) - mean
         values[i] = value * example_weights[i]
 

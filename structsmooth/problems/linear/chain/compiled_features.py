@@ -25,6 +25,8 @@ def entries(features, token):
     if len(features) == 1:
         return 0, features[0].shape[1]
     if len(features) == 6:
+        # Entries beyond the token's attributes, whose numbers the next token's attributes have too, are those of the
+        # block.
         return features[1][token], features[1][token + 1] + features[2].shape[1]
     return features[1][token], features[1][token + 1]
 

@@ -32,6 +32,7 @@ def _kind(row):
         entries += row[s] != 0.0
         ones += row[s] == 1.0
         columns += s * (row[s] == 1.0)
+    # A row with a single one is its column alone; ``columns`` is that column then.
     return columns if entries == 1 and ones == 1 else EMPTY - entries
 
 

@@ -147,6 +147,7 @@ def potentials(i, data, weights, scale, unary, transition):
         right = scale * unary[t, label]
         for s in range(states):
             unary[t, s] = scale * unary[t, s] + costs[token]
+        # Costs of -inf forbid the wrong labels of partial ones; -inf - (-inf) would be NaN.
         if costs[token] > -np.inf:
             unary[t, label] -= costs[token]
         else:
@@ -163,6 +164,8 @@ def _simplex_weights(values, mu, simplex):
     """Projection of values / mu, sorted downwards, onto the simplex (Prop. 3); returns the size of the support."""
     size, total = 0, 0.0
     for j in range(values.shape[0]):
+        # Of a support of j + 1, u_j = (values[j] - their mean) / μ + 1 / (j + 1) > 0 if and only if total - j values[j]
+        # < μ.
         if values[j] == -np.inf or total - j * values[j] >= mu:
             break
         total += values[j]
@@ -221,12 +224,14 @@ def _top_k_oracle(transition, length, smoothing, work):
         smoothed += simplex[j] * values[j]
         norm2 += simplex[j] * simplex[j]
         _add_output(work.labels[j], length, simplex[j], work)
+    # h_μ = max over u of {<u, values> - μ/2 (|u|² - 1)}.
     return smoothed - mu / 2 * (norm2 - 1.0), values[0]
 
 
 @compiled
 def _exp_oracle(transition, length, mu, work):
     """The max smoothed by the entropy, by sum-product on the potentials divided by mu (Algorithm 3), and the max."""
+    # Before the potentials are divided, which is in place.
     best = max_oracle(transition, length, work)
     edges = np.empty((1, *transition.shape))
     divide_rows(transition, transition.shape[0], mu, edges[0])

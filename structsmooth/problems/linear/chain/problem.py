@@ -215,6 +215,7 @@ class ChainProblem(LinearProblem):
         cost = self.cost[tokens] if isinstance(self.cost, Tensor) else self.cost
         settings = (cost, self.smoother, bounds)
         scores = (self.transition_scale, self.mask)
+        # That of the base takes any sequences.
         ChainProblem.__init__(problem, sequences, self.labels[tokens], features, self.states, *settings, *scores)
         return problem
 
@@ -328,6 +329,7 @@ class ChainProblem(LinearProblem):
         self, w: Tensor, batches: Iterable[Tensor], smoother: Smoother
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """As in :meth:`Problem.losses_and_grads`, compiled for batches of one example."""
+        # Weights of examples are over n; a batch of one counts as its example alone.
         data, w = (
             replace(self.data, normalized_weights=self.n * self.normalized_weights),
             self.data.checked_vector("w", w),

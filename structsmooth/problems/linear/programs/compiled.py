@@ -95,6 +95,7 @@ def best(i, data, work):
     for p in range(count):
         theta[places[begin + p]] = work.scores[p]
         parts[places[begin + p]] = p
+    # Outputs with fewer parts have ``missing``, whose part is -1, and so comes first.
     for j in range(program_parts):
         used[j] = missing
     if sizes.spanning > 0:
@@ -111,7 +112,9 @@ def best(i, data, work):
             k -= 1
         y[k] = part
     for p in range(count):
+        # The next example may have other parts: what it lacks is forbidden, as ``workspace`` left it.
         theta[places[begin + p]] = -np.inf
+    # Choices are no parts of the program: each is independent of all else, so that its best alternative is its own.
     for j in range(choices):
         first = count + j * alternatives
         part = first

@@ -28,8 +28,10 @@ def columns_of(features, part, columns):
     reach = distances.shape[0] // 2
     of_distance, between, shift = distances[min(max(second - first, -reach), reach) + reach], features[8], features[9]
     begin, end = features[7][kind]
+    # The last kinds of features, as many as ``between`` has columns, are those of the words in between.
     plain, q = min(end, of_first.shape[0] - between.shape[1]), 0
     for k in range(begin, plain):
+        # Sums of keys are modulo 2^32, and their upper bits are the number of the column.
         columns[q] = np.uint32(of_first[k] + of_second[k] + of_distance[k] + of_kind[k]) >> shift
         q += 1
     low, high = min(first, second), max(first, second)

@@ -186,6 +186,7 @@ class PairFeatures(PartFeatures):
     def most(self) -> int:
         """The most features that a part has."""
         columns, between = self.first_keys.shape[1], self.between_keys.shape[1]
+        # The last J columns have as many features as tokens between the two, perhaps none.
         gap = max(int((self.second - self.first).abs().max()) - 1, 0) if len(self) else 0
         return columns - between + between * gap
 

@@ -157,6 +157,7 @@ class ProgramProblem(LinearProblem):
         if parts.spanning != "no":
             return SpanningScores(potentials[None], int(parts.longest[block]) - choices, parts.spanning == "one root")
         program, root, places = parts.program, int(parts.roots[block]), parts.scores[parts.of(block)].long()
+        # Parts of choices have no score in the program: they are numbered behind it, in order.
         if choices:
             places = torch.where(places < 0, program.scores + (places < 0).cumsum(0) - 1, places)
             program = with_choices(program.handle, root, choices, parts.alternatives)
@@ -256,6 +257,8 @@ class ProgramProblem(LinearProblem):
     def _check_labels(self) -> None:
         """The labels are an output if the best one, by the number of parts that it shares with them, has all."""
         known, values = self.part_labels > 0, torch.empty(self.n, dtype=torch.float64)
+        # One part too many costs more than all others can give, so that no other output reaches the number of known
+        # parts.
         scores = torch.where(known, 1.0, -1.0 - self.program_parts.program.longest).double()
         compiled.largest_scores(self.arrays, scores.numpy(), values.numpy())
         example = torch.repeat_interleave(self.program_parts.offsets.diff())
@@ -286,6 +289,7 @@ class ProgramProblem(LinearProblem):
             return sums
 
         losses, costs = zip(*threads.on_threads(pass_over, count), strict=True)
+        # In the order of threads, so that rounding does not depend on which one ends first.
         for other in gradients[1:]:
             gradient += other
         self.oracle_calls += self.n

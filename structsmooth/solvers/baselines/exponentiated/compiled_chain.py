@@ -150,6 +150,8 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
         _, _, log = block(i, data, logs)
         size, curvature, log_z = length + states, curvatures[i], log_partitions[i]
         _augmented(i, data, weights, lead, lead_scales[step], augmented)
+        # KL(m || z_i) = <towards - log, m> - log Z(towards) + log Z(log), which cancels to rounding near the optimum:
+        # without ``rounding`` the constant would double for ever.
         while True:
             _tilt(log, augmented, taus[step] * curvature * example_weight / lam, level, size, towards)
             new_z, calls = _gibbs(towards[:size], length, work), calls + 1
@@ -162,8 +164,11 @@ def exponentiated_epoch(order, taus, lead_scales, data, vectors, gibbs, curvatur
         gain = 0.0
         for t in range(length):
             gain -= costs[first + t] * node[t, labels[first + t]]
+        # H(m) - H(z_i), the entropy being log Z(Q) - <Q, m> for the log-potentials Q; ``node`` and ``edge`` hold m -
+        # z_i, and m is still that of z_i.
         if level > 0.0:
             gain += level * (new_z - score - log_z + _inner(log, m, size))
+        # The lead is kept divided by its scale, so that shrinking it takes no pass over all weights.
         momentum, change = (taus[step] - 1.0) / lead_scales[step], -example_weight / lam
         add_gathered(count, length, rows, sums, node, edge, work.used, change, transition_scale, weights)
         add_gathered(count, length, rows, sums, node, edge, work.used, change * momentum, transition_scale, lead)
