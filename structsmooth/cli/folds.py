@@ -18,8 +18,10 @@ class Splits:
     def __init__(self, options: Namespace) -> None:
         if options.dev is not None and (options.train is None or options.folds is not None):
             raise ValueError("--dev needs --train, and takes the place of --folds")
+        if options.folds is not None and options.folds < 2:
+            raise ValueError(f"--folds must be at least 2, got {options.folds}")
         self.train = options.train or load_task(options.task).default_files()["train"]
-        self.dev, self.count, self.seed = options.dev, options.folds or 5, options.seed
+        self.dev, self.count, self.seed = options.dev, 5 if options.folds is None else options.folds, options.seed
         self.names = ["dev"] if self.dev else [f"fold-{i + 1}" for i in range(self.count)]
         self.files = identity({"train": self.train} | ({"dev": self.dev} if self.dev else {}))
         self.files |= {} if self.dev else {"folds": self.count}

@@ -25,7 +25,7 @@ from structsmooth.problems.module import to_device
 from structsmooth.smoothing import Max, Smoother
 from structsmooth.solvers import Certificate
 from structsmooth.structures import Structure
-from structsmooth.structures.base import PartCosts, lengths_of
+from structsmooth.structures.base import PartCosts, check_k, lengths_of
 from structsmooth.uncertainty import Rule, uncertainty
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ class StructuredEstimator(SolvedEstimator):
     def predict_top_k(self, X: Sequence[Any], k: int) -> list[list[tuple[float, NDArray[Any]]]]:
         """The k best outputs of each input with their scores, best first; fewer where there are no more."""
         check_is_fitted(self, "weights_")
-        ranked = []
+        ranked, k = [], check_k(k)
         inputs = [x for x, _ in self._pairs(X)]
         for number, batch in enumerate(self._batches(inputs)):
             structure = self._structure(self._collate.inputs(batch, check=number == 0))

@@ -132,6 +132,7 @@ def test_random_settings_are_those_of_the_seed():
     [
         (["--folds", "5"], "from 2 to the number of texts, 4, got 5"),
         (["--folds", "1"], "got 1"),
+        (["--folds", "0"], "got 0"),
         (["--folds", "2", "--dev", "dev.txt"], "takes the place of --folds"),
         (["--random", "5"], "size of the grid, 4, got 5"),
         (["--lam", "1/n"], "the same value twice for --lam"),

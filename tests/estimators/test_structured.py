@@ -73,6 +73,9 @@ def test_convex_scores_end_at_a_certified_gap():
     found = estimator.predict(X)
     assert found.shape == (16, 4)
     assert estimator.score(X, Y) == -(found != Y.numpy()).sum() / 16
+    for few in (0, -1):
+        with pytest.raises(ValueError, match="k must be"):
+            estimator.predict_top_k(X, few)
     best, second = estimator.predict_top_k(X, 2)[3]
     assert best[0] > second[0]
     assert best[1].tolist() == found[3].tolist() != second[1].tolist()

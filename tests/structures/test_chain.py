@@ -199,6 +199,20 @@ def chain(**changes: Any) -> LinearChain:
     return LinearChain(**good | changes)
 
 
+@pytest.mark.parametrize("barrier", [-440.0, -441.1, -443.9])
+def test_probabilities_that_vanish_are_zero_beside_examples_without_a_way(barrier: float) -> None:
+    """A probability below the least normal number, after a state that an earlier example cannot be in."""
+    unary, transition = torch.zeros(2, 4, 4, dtype=torch.float64), torch.zeros(2, 3, 4, 4, dtype=torch.float64)
+    unary[0, 1], unary[1, 2, 0] = -torch.inf, -300.0
+    transition[1, 2, 0] = torch.tensor([barrier, *[-torch.inf] * 3])
+    for found, other in zip(
+        LinearChain(unary, transition).marginals(),
+        LinearChain(unary[1:], transition[1:], backend="torch").marginals(),
+        strict=True,
+    ):
+        assert_close(found[1:], other, atol=1e-300, rtol=1e-12)
+
+
 CASES: Refusals = {
     "no states": (lambda: chain(unary=torch.zeros(B, T, 0)), ValueError, r"unary .* T, S >= 1, got \(2, 3, 0\)"),
     "no positions": (lambda: chain(unary=torch.zeros(B, 0, S)), ValueError, r"unary .* T, S >= 1, got \(2, 0, 4\)"),

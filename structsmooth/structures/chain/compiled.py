@@ -321,10 +321,12 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
     # P(y_{t-1} = p, y_t = s) = P(y_t = s) z_{t-1}(p) exp ψ_{t-1,t}(p, s) / Σ_p' z_{t-1}(p') exp ψ_{t-1,t}(p', s).
     for t in range(length - 1, 0, -1):
         e, out = edge_index(transition, t), edge_index(edge, t)
-        # total[t] becomes the factor by which a joint weight turns into a joint probability.
+        # total[t] becomes the factor by which a joint weight turns into a joint probability. It stays 0 where messages
+        # were summed as logarithms alone: a probability whose factor would underflow is none.
         for s in range(states):
             if total[t, s] > 0.0:
                 total[t, s] = node[t, s] / total[t, s]
+                node[t, s] = node[t, s] if total[t, s] > 0.0 else 0.0
         factors = total[t]
         for p in range(states):
             weight, row, joint, sum_p = scaled[t - 1, p], exponential[e, p], edge[out, p], 0.0
