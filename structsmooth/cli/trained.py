@@ -46,6 +46,8 @@ def predict(options: Namespace) -> int:
         as_read(loaded(folder, options), Reading() if number else from_flags(Reading, options), False)
         for number, folder in enumerate(folders)
     ]
+    if options.threshold is not None:
+        models[-1] = _with_threshold(models[-1], options)
     for flag, method in _METHODS.items():
         task = models[0 if flag == "gazetteer" else -1].task
         if getattr(options, flag) and getattr(type(task), method) is getattr(FittedTask, method):
@@ -58,6 +60,17 @@ def predict(options: Namespace) -> int:
         _predict(options, models, str(text), str(output / text.with_suffix(".ann").name))
         shutil.copyfile(text, output / text.name)
     return 0
+
+
+def _with_threshold(model: TrainedModel, options: Namespace) -> TrainedModel:
+    """The model with another threshold of probabilities than it was trained with."""
+    task = model.task.task
+    if "threshold" not in vars(task):
+        raise ValueError(f"--threshold: {type(task).__name__} has no threshold; alignment has one")
+    if options.top > 1:
+        raise ValueError("--threshold gives one alignment, and --top several: give one of them")
+    changed: Any = replace(task, **{"threshold": options.threshold})
+    return replace(model, task=replace(model.task, task=changed))
 
 
 def brat_folder(output: str, given: str) -> Path:
@@ -153,6 +166,8 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
     add_flags(parser, "files of text, by default as their first lines are", Reading)
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
+    help_threshold = "of alignment: write all links that are at least this probable (default: as in training)"
+    parser.add_argument("--threshold", type=float, metavar="P", help=help_threshold)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
     help_marginals = "with --json: also the probability of each label at each position, of taggers and segments"
