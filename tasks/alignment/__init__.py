@@ -187,8 +187,8 @@ class Alignment(Task):
 
     summary: ClassVar[str] = "links between the words of a sentence and its translation"
     files: ClassVar[str] = (
-        "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, or with tabs, with links from 0; "
-        "or FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
+        "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, or with tabs, links from 0; or "
+        "FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
     )
     # The first 100 and the other test pairs of the Hansards.
     data: ClassVar[Mapping[str, str]] = {"train": "hansards#test:1-100", "test": "hansards#test:101-447"}
