@@ -20,6 +20,7 @@ from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.text.tagging import FittedTagging
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
@@ -46,6 +47,8 @@ def predict(options: Namespace) -> int:
         as_read(loaded(folder, options), Reading() if number else from_flags(Reading, options), False)
         for number, folder in enumerate(folders)
     ]
+    if options.split_sentences:
+        models[0] = _splitting(models[0])
     if options.threshold is not None:
         models[-1] = _with_threshold(models[-1], options)
     for flag, method in _METHODS.items():
@@ -71,6 +74,13 @@ def _with_threshold(model: TrainedModel, options: Namespace) -> TrainedModel:
         raise ValueError("--threshold gives one alignment, and --top several: give one of them")
     changed: Any = replace(task, **{"threshold": options.threshold})
     return replace(model, task=replace(model.task, task=changed))
+
+
+def _splitting(model: TrainedModel) -> TrainedModel:
+    """The model that finds the sentences of texts."""
+    if not isinstance(model.task, FittedTagging):
+        raise ValueError(f"--split-sentences: {type(model.task.task).__name__} does not take text; give a tagger first")
+    return replace(model, task=replace(model.task, inputs=model.task.inputs.splitting()))
 
 
 def brat_folder(output: str, given: str) -> Path:
@@ -163,6 +173,8 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", help=help_files)
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
     parser.add_argument("--text", action="store_true", help=help_text)
+    help_split = "find the sentences of texts, too, as in the training data (default: each line of text is a sentence)"
+    parser.add_argument("--split-sentences", action="store_true", help=help_split)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
     add_flags(parser, "files of text, by default as their first lines are", Reading)
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
