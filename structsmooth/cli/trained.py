@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.folds import folds
 from structsmooth.files import checksum, naming, writing
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
@@ -294,9 +295,11 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    if options.errors and not options.file:
-        raise ValueError("--errors needs a file with labels: structsmooth show DIR FILE --errors")
+    if (options.errors or options.folds) and not options.file:
+        raise ValueError("--errors and --folds need a file with labels: structsmooth show DIR FILE --errors")
     model, folder = loaded(options.model, options), Path(options.model)
+    if options.folds:
+        probabilistic(model, "--folds")
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -306,7 +309,8 @@ def show(options: Namespace) -> int:
     source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        how = {"count": options.examples, "source": source, "errors": options.errors}
+        parts = folds(model.task.task.texts(examples), len(examples), options.folds, 0) if options.folds else []
+        how = {"count": options.examples, "source": source, "errors": options.errors, "folds": parts}
         write_report(model, page, history=history, examples=examples, **how)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
@@ -320,6 +324,11 @@ def add_show(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--examples", type=int, default=5, metavar="N", help=help_examples)
     help_errors = "also the most confident mistakes, what is found in part, and what is taken for what; needs FILE"
     parser.add_argument("--errors", action="store_true", help=help_errors)
+    help_folds = (
+        "also likely mistakes of the labels of FILE: what models of K - 1 of K folds of it are surest of against "
+        "them; trains K times"
+    )
+    parser.add_argument("--folds", type=int, metavar="K", help=help_folds)
     parser.add_argument("--output", metavar="PAGE", help="the page (default: DIR/report.html)")
 
 
