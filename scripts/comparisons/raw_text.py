@@ -17,7 +17,7 @@ from scripts.shared.harness import command, installed, option, print_table
 from structsmooth.tasks.text.tagging import FittedTagging
 from structsmooth.tasks.trained import TrainedModel, load
 from structsmooth.text.lines import read_text
-from structsmooth.text.texts import TextCorpus
+from structsmooth.text.texts import TextCorpus, TextSentence
 
 Place = tuple[int, int]
 
@@ -128,6 +128,7 @@ def raw_words(tagger: TrainedModel, parser: TrainedModel, lines: Sequence[str]) 
     trees = parser.predict([list(zip(s.words, t, strict=True)) for s, t in zip(sentences, tags, strict=True)])
     found = list[Word]()
     for sentence, tree, number in zip(sentences, trees, corpus.documents.tolist(), strict=True):
+        assert isinstance(sentence, TextSentence)
         starts = (offsets[number] + len("".join(sentence.text[:start].split())) for start in sentence.starts)
         places = [(start, start + len(word)) for start, word in zip(starts, sentence.words, strict=True)]
         found += _words(places, tree.heads, tree.relations)

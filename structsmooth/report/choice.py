@@ -94,7 +94,8 @@ def doubtful(model: TrainedModel, examples: Sequence[Any], folds: Sequence[Seque
     for fold in tracked(folds, "folds"):
         others = [examples[i] for i in sorted({*range(len(examples))} - {*fold})]
         other = train(model.task.task, others, lam=model.description["settings"].get("lam"))
-        other = replace(other, task=replace(other.task, **{"temperature": model.task.temperature}))
+        assert isinstance(other.task, ProbabilisticTask)
+        other = replace(other, task=replace(other.task, temperature=model.task.temperature))
         held_out = other.task.examples([examples[i] for i in fold])
         mistakes = most_confident(other, held_out, other.predict(held_out), count)
         found += [one._replace(example=fold[one.example]) for one in mistakes]
