@@ -21,10 +21,10 @@ from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
 from structsmooth.tasks.probabilities import ProbabilisticTask
-from structsmooth.tasks.text.tagging import FittedTagging
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
+from structsmooth.text.inputs import Inputs
 from structsmooth.text.lines import source_name
 
 _HELP_MODEL = "model directory, the --out of structsmooth train"
@@ -79,9 +79,10 @@ def _with_threshold(model: TrainedModel, options: Namespace) -> TrainedModel:
 
 def _splitting(model: TrainedModel) -> TrainedModel:
     """The model that finds the sentences of texts."""
-    if not isinstance(model.task, FittedTagging):
-        raise ValueError(f"--split-sentences: {type(model.task.task).__name__} does not take text; give a tagger first")
-    return replace(model, task=replace(model.task, inputs=model.task.inputs.splitting()))
+    task: Any = model.task
+    if not isinstance(inputs := vars(task).get("inputs"), Inputs):
+        raise ValueError(f"--split-sentences: {type(task.task).__name__} does not take text; give a tagger first")
+    return replace(model, task=replace(task, inputs=inputs.splitting()))
 
 
 def brat_folder(output: str, given: str) -> Path:
@@ -295,10 +296,10 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    if (options.errors or options.folds) and not options.file:
+    if (options.errors or options.folds is not None) and not options.file:
         raise ValueError("--errors and --folds need a file with labels: structsmooth show DIR FILE --errors")
     model, folder = loaded(options.model, options), Path(options.model)
-    if options.folds:
+    if options.folds is not None:
         probabilistic(model, "--folds")
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
@@ -309,7 +310,9 @@ def show(options: Namespace) -> int:
     source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        parts = folds(model.task.task.texts(examples), len(examples), options.folds, 0) if options.folds else []
+        parts = (
+            folds(model.task.task.texts(examples), len(examples), options.folds, 0) if options.folds is not None else []
+        )
         how = {"count": options.examples, "source": source, "errors": options.errors, "folds": parts}
         write_report(model, page, history=history, examples=examples, **how)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
