@@ -172,6 +172,22 @@ def test_compare_annotation_begins_alike(data, capsys):
     assert float(second["20"]) == 100
 
 
+def test_jobs_of_a_page_run_in_folders_of_their_own(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    job = (
+        "## {0}\n\n```python\nfrom pathlib import Path\n\nassert not list(Path().iterdir())\nPath('{0}').touch()\n```\n"
+    )
+    page.write_text("# Jobs\n\n" + job.format("one") + job.format("two"))
+    assert load("jobs_page").main(["--page", str(page)]) == 0
+    found = rows(capsys.readouterr().out)
+    assert [(row["job"], row["lines"]) for row in found] == [("one", "3"), ("two", "3")]
+    assert all(float(row["CPU s"]) >= 0 for row in found)
+    page.write_text("## three\n```python\nraise ValueError('none')\n```\n")
+    with pytest.raises(SystemExit):
+        load("jobs_page").main(["--page", str(page)])
+    assert "ValueError: none" in capsys.readouterr().err
+
+
 def test_raw_text_finds_what_is_written(tmp_path, capsys):
     """A treebank of alike sentences, whose trees and boundaries models of it find in its text."""
     tree = "1 {} _ NOUN _ _ 2 nsubj _ _\n2 {} _ VERB _ _ 0 root _ SpaceAfter=No\n3 . _ PUNCT _ _ 2 punct _ _\n\n"
