@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.folds import folds
 from structsmooth.files import checksum, naming, writing
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
@@ -23,6 +24,7 @@ from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
+from structsmooth.text.inputs import Inputs
 from structsmooth.text.lines import source_name
 
 _HELP_MODEL = "model directory, the --out of structsmooth train"
@@ -47,6 +49,10 @@ def predict(options: Namespace) -> int:
         as_read(loaded(folder, options), Reading() if number else from_flags(Reading, options), False)
         for number, folder in enumerate(folders)
     ]
+    if options.split_sentences:
+        models[0] = _splitting(models[0])
+    if options.threshold is not None:
+        models[-1] = _with_threshold(models[-1], options)
     for flag, method in _METHODS.items():
         task = models[0 if flag == "gazetteer" else -1].task
         if getattr(options, flag) and getattr(type(task), method) is getattr(FittedTask, method):
@@ -59,6 +65,25 @@ def predict(options: Namespace) -> int:
         _predict(options, models, str(text), str(output / text.with_suffix(".ann").name))
         shutil.copyfile(text, output / text.name)
     return 0
+
+
+def _with_threshold(model: TrainedModel, options: Namespace) -> TrainedModel:
+    """The model with another threshold of probabilities than it was trained with."""
+    task = model.task.task
+    if "threshold" not in vars(task):
+        raise ValueError(f"--threshold: {type(task).__name__} has no threshold; alignment has one")
+    if options.top > 1:
+        raise ValueError("--threshold gives one alignment, and --top several: give one of them")
+    changed: Any = replace(task, **{"threshold": options.threshold})
+    return replace(model, task=replace(model.task, task=changed))
+
+
+def _splitting(model: TrainedModel) -> TrainedModel:
+    """The model that finds the sentences of texts."""
+    task: Any = model.task
+    if not isinstance(inputs := vars(task).get("inputs"), Inputs):
+        raise ValueError(f"--split-sentences: {type(task.task).__name__} does not take text; give a tagger first")
+    return replace(model, task=replace(task, inputs=inputs.splitting()))
 
 
 def brat_folder(output: str, given: str) -> Path:
@@ -154,9 +179,13 @@ def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", help=help_files)
     help_text = "the data are lines of text, each a sentence (default: found out from the data)"
     parser.add_argument("--text", action="store_true", help=help_text)
+    help_split = "find the sentences of texts, too, as in the training data (default: each line of text is a sentence)"
+    parser.add_argument("--split-sentences", action="store_true", help=help_split)
     help_top = "write the K best outputs with their scores; in column files the best is the first added column"
     add_flags(parser, "files of text, by default as their first lines are", Reading)
     parser.add_argument("--top", type=int, default=1, metavar="K", help=help_top)
+    help_threshold = "of alignment: write all links that are at least this probable (default: as in training)"
+    parser.add_argument("--threshold", type=float, metavar="P", help=help_threshold)
     parser.add_argument("--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--json", action="store_true", help="write a line of JSON for each example")
     help_marginals = "with --json: also the probability of each label at each position, of taggers and segments"
@@ -279,9 +308,11 @@ def show(options: Namespace) -> int:
 
     if options.examples < 0:
         raise ValueError(f"--examples must be at least 0, got {options.examples}")
-    if options.errors and not options.file:
-        raise ValueError("--errors needs a file with labels: structsmooth show DIR FILE --errors")
+    if (options.errors or options.folds is not None) and not options.file:
+        raise ValueError("--errors and --folds need a file with labels: structsmooth show DIR FILE --errors")
     model, folder = loaded(options.model, options), Path(options.model)
+    if options.folds is not None:
+        probabilistic(model, "--folds")
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -291,7 +322,10 @@ def show(options: Namespace) -> int:
     source = f"{options.file} ({form})" if form else options.file or ""
     page = Path(options.output) if options.output else folder / "report.html"
     with stage("measuring and drawing"):
-        how = {"count": options.examples, "source": source, "errors": options.errors}
+        parts = (
+            folds(model.task.task.texts(examples), len(examples), options.folds, 0) if options.folds is not None else []
+        )
+        how = {"count": options.examples, "source": source, "errors": options.errors, "folds": parts}
         write_report(model, page, history=history, examples=examples, **how)
     print(f"saved {page} ({page.stat().st_size / 1e6:.1f} MB)")
     return 0
@@ -305,6 +339,11 @@ def add_show(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("--examples", type=int, default=5, metavar="N", help=help_examples)
     help_errors = "also the most confident mistakes, what is found in part, and what is taken for what; needs FILE"
     parser.add_argument("--errors", action="store_true", help=help_errors)
+    help_folds = (
+        "also likely mistakes of the labels of FILE: what models of K - 1 of K folds of it are surest of against "
+        "them; trains K times"
+    )
+    parser.add_argument("--folds", type=int, metavar="K", help=help_folds)
     parser.add_argument("--output", metavar="PAGE", help="the page (default: DIR/report.html)")
 
 

@@ -2,12 +2,13 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from structsmooth.messages import tracked
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.probabilities import ProbabilisticTask
-from structsmooth.tasks.trained import TrainedModel
+from structsmooth.tasks.trained import TrainedModel, train
 
 # Examples of the same cost whose margins are computed, at most.
 _MOST_TIES = 50
@@ -74,6 +75,31 @@ def most_confident(model: TrainedModel, examples: Sequence[Any], outputs: Sequen
         if right is False
     ]
     return heapq.nlargest(count, mistakes, key=lambda one: one.probability)
+
+
+def doubtful(model: TrainedModel, examples: Sequence[Any], folds: Sequence[Sequence[int]], count: int) -> list[Mistake]:
+    """Likely mistakes of labels: the most confident mistakes of models that were trained on the other folds.
+
+    They are trained as :func:`~structsmooth.tasks.trained.train` does, with the options, λ and temperature of a model.
+
+    Args:
+        model: whose task and options are taken.
+        examples: with labels.
+        folds: numbers of the examples of each.
+        count: number of parts wanted.
+    """
+    if not isinstance(model.task, ProbabilisticTask):
+        return []
+    found = list[Mistake]()
+    for fold in tracked(folds, "folds"):
+        others = [examples[i] for i in sorted({*range(len(examples))} - {*fold})]
+        other = train(model.task.task, others, lam=model.description["settings"].get("lam"))
+        assert isinstance(other.task, ProbabilisticTask)
+        other = replace(other, task=replace(other.task, temperature=model.task.temperature))
+        held_out = other.task.examples([examples[i] for i in fold])
+        mistakes = most_confident(other, held_out, other.predict(held_out), count)
+        found += [one._replace(example=fold[one.example]) for one in mistakes]
+    return heapq.nlargest(count, found, key=lambda one: one.probability)
 
 
 def most_uncertain(predictions: Predictions, count: int) -> list[tuple[int, float]]:

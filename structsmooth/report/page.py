@@ -22,6 +22,7 @@ def write_report(
     count: int = 5,
     source: str = "",
     errors: bool = False,
+    folds: Sequence[Sequence[int]] = (),
 ) -> None:
     """Write one HTML file about a trained model, which loads nothing from elsewhere.
 
@@ -37,6 +38,7 @@ def write_report(
         count: number of examples to show of each kind.
         source: where the examples are from.
         errors: whether to add a section about errors, with the most confident mistakes first.
+        folds: numbers of the examples of each fold, if there is to be a section about likely mistakes of their labels.
 
     Raises:
         ImportError: Bokeh is not installed.
@@ -56,6 +58,8 @@ def write_report(
         parts.append(sections.certainty(model, examples, outputs))
         if errors:
             parts.append(sections.mistakes(model, examples, outputs, count))
+        if folds:
+            parts.append(sections.doubts(model, examples, folds, count))
         if count:
             parts.append(sections.wrong(model, examples, outputs, count))
             parts.append(sections.uncertain(model, examples, count))

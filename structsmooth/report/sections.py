@@ -8,7 +8,7 @@ from typing import Any
 from structsmooth.calibration import UNCALIBRATED
 from structsmooth.history import History
 from structsmooth.markup import Block, Drawing, Markup, Matrix, Table, element
-from structsmooth.report.choice import most_confident, most_uncertain, most_wrong
+from structsmooth.report.choice import Mistake, doubtful, most_confident, most_uncertain, most_wrong
 from structsmooth.report.figures import AXES, curves, heat_map, reliability
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.probabilities import ProbabilisticTask
@@ -113,19 +113,34 @@ def wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], 
 
 def mistakes(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> Markup:
     """The most confident mistakes with links to their examples, and what the task says of its errors."""
-    found = most_confident(model, examples, outputs, count)
+    listed = _linked(model, examples, most_confident(model, examples, outputs, count), "The most confident mistakes")
+    of_task = model.task.show_errors(examples, outputs) if isinstance(model.task, ProbabilisticTask) else []
+    content = [*_drawn(of_task), *listed] or [element("p", "No mistake, or no probabilities of parts.")]
+    return _section("errors", "Errors", *content)
+
+
+def doubts(model: TrainedModel, examples: Sequence[Any], folds: Sequence[Sequence[int]], count: int) -> Markup:
+    """Likely mistakes of the annotation, with links to their examples."""
+    found = doubtful(model, examples, folds, count)
+    lead = (
+        f"Where models of the other {len(folds) - 1} of {len(folds)} folds of these data are surest of something else."
+    )
+    listed = _linked(model, examples, found, "Likely mistakes of the annotation", "doubt")
+    return _section("doubts", "Likely mistakes of the annotation", element("p", lead, class_="note"), *listed)
+
+
+def _linked(
+    model: TrainedModel, examples: Sequence[Any], found: Sequence[Mistake], caption: str, name: str = "mistake"
+) -> list[Markup]:
+    """A table of mistakes with links to their examples, and these; nothing without any."""
     indices = sorted({one.example for one in found})
     parts = {index: ", ".join(one.part for one in found if one.example == index) for index in indices}
-    shown = _examples(model, examples, indices, [f"wrong: {names}" for names in parts.values()], "mistake")
+    shown = _examples(model, examples, indices, [f"found: {names}" for names in parts.values()], name)
     rows = [
-        (f"{probability:.3f}", part, element("a", f"Example {i + 1}", href=f"#mistake-{i + 1}"))
+        (f"{probability:.3f}", part, element("a", f"Example {i + 1}", href=f"#{name}-{i + 1}"))
         for i, part, probability in found
     ]
-    listed = Table("The most confident mistakes", ("probability", "what was found", "where"), rows)
-    of_task = model.task.show_errors(examples, outputs) if isinstance(model.task, ProbabilisticTask) else []
-    blocks = [*of_task, *([listed] if rows else [])]
-    content = [*_drawn(blocks), *shown] or [element("p", "No mistake, or no probabilities of parts.")]
-    return _section("errors", "Errors", *content)
+    return [*_drawn([Table(caption, ("probability", "what was found", "where"), rows)]), *shown] if rows else []
 
 
 def uncertain(model: TrainedModel, examples: Sequence[Any], count: int) -> Markup:

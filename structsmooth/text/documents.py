@@ -11,6 +11,7 @@ from sys import getsizeof
 from typing import Any, NamedTuple
 
 from structsmooth.files import LIMIT_VARIABLE, size_limit
+from structsmooth.text.boundaries import Boundaries
 from structsmooth.text.corpus import Allowed, Sentence
 from structsmooth.text.lines import WORD
 from structsmooth.text.schemes import Entity, entities, entity_tags
@@ -38,11 +39,13 @@ class Segmentation:
         clitics: parts of words that are words of their own, and abbreviations; see :class:`Splitter`.
         line_breaks: how many line breaks in a row end a sentence; ``None`` for as few as no span goes over.
         cuts: whether ends of spans cut words. Only annotations tell these, so that nothing is measured on such words.
+        boundaries: tell where sentences end between line breaks; if not given, they do not.
     """
 
     clitics: tuple[str, ...] = ()
     line_breaks: int | None = None
     cuts: bool = True
+    boundaries: Boundaries | None = field(default=None, hash=False)
 
     @cached_property
     def splitter(self) -> Splitter:
@@ -163,6 +166,8 @@ class Document:
             ValueError: spans that no tokens cover, or allowed tags for another number of tokens.
         """
         spans, breaks = self.spans or (), self._breaks(how.of([self]).line_breaks or 1)
+        if how.boundaries is not None:
+            breaks = sorted({*breaks, *how.boundaries.ends(self.text)})
         borders = sorted({place for span in spans for place in span[:2]}) if how.cuts else []
         words, tokens, most = list[Any](), list[Any](), size_limit() // WORD
         for start, end in self._placed(breaks, how.splitter) if self.tokens is None else self.tokens:

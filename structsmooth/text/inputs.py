@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TextIO
 
 from structsmooth.settings import PositiveInt
+from structsmooth.text.boundaries import Boundaries
 from structsmooth.text.brat import brat_texts, read_brat
 from structsmooth.text.conll import Reader, read_laid_out, texts_of
 from structsmooth.text.corpus import Corpus, Sentence
@@ -41,6 +42,8 @@ class Inputs:
         example: cells of a row of its training data, without the tag.
         clitics: parts of words that are tokens of their own in its training data, and abbreviations with their periods.
         line_breaks: how many of them in a row end a sentence of a text, as none in its training data has.
+        boundaries: where sentences end between line breaks, as in its training data, if it takes words alone.
+        splits: whether texts are cut into sentences there, too.
     """
 
     columns: PositiveInt
@@ -48,6 +51,8 @@ class Inputs:
     example: list[str] = field(default_factory=list)
     clitics: list[str] = field(default_factory=list)
     line_breaks: PositiveInt = 1
+    boundaries: Boundaries | None = None
+    splits: bool = False
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence], words_only: bool) -> "Inputs":
@@ -71,7 +76,20 @@ class Inputs:
     @cached_property
     def how(self) -> Segmentation:
         """Texts are cut into sentences and words, to predict and to measure, which is never helped by annotations."""
-        return Segmentation(tuple(self.clitics), self.line_breaks, cuts=False)
+        boundaries = self.boundaries if self.splits else None
+        return Segmentation(tuple(self.clitics), self.line_breaks, cuts=False, boundaries=boundaries)
+
+    def splitting(self) -> "Inputs":
+        """The same for texts whose sentences have no lines of their own.
+
+        Raises:
+            ValueError: a tagger that takes no text, or that has not kept where sentences end.
+        """
+        if not self.words_alone:
+            raise ValueError(f"--split-sentences is for text. {self._needed()}")
+        if self.boundaries is None:
+            raise ValueError("the model does not know where sentences end: train it by this version")
+        return replace(self, splits=True)
 
     @property
     def words_alone(self) -> bool:

@@ -61,7 +61,9 @@ class TextSentence(Sentence):
 
     @property
     def line(self) -> str:
-        """The lines of the text that the sentence is, as one line."""
+        """The lines of the text that the sentence is, or its part of them, as one line."""
+        if self.how.boundaries is not None:
+            return self.text[self.starts[0] : self.places[-1][1]].replace("\n", " ")
         begin = self.text.rfind("\n", 0, self.starts[0]) + 1
         end = self.text.find("\n", self.places[-1][1])
         return self.text[begin : len(self.text) if end < 0 else end].replace("\n", " ")
@@ -91,7 +93,7 @@ class TextSentence(Sentence):
         if spans is not None:  # one may go on in the next sentence
             spans = tuple(Span(s.start - begin, min(s.end, end) - begin, s.label) for s in spans)
         part = Document(self.text[begin:end], spans, tokens)
-        ((sentence, starts, _),) = part.tagged(replace(how, line_breaks=end), [])
+        ((sentence, starts, _),) = part.tagged(replace(how, line_breaks=end, boundaries=None), [])
         moved = [begin + start for start in starts]
         whole = () if self.document.allowed is None else self.document.tagged(how, [])
         allowed = next((line.sentence.allowed for line in whole if line.starts == moved), None)
@@ -179,7 +181,7 @@ class TextCorpus(Corpus):
             np.array(tokens, dtype=np.int32),
             np.array(ends, dtype=np.int64),
             np.array(documents, dtype=np.int64),
-            FORMS[kind],
+            "lines of text, cut into sentences" if kind == "text" and how.boundaries is not None else FORMS[kind],
             allowed=None if not any(allowed) else allowed,
             kind=kind,
             texts=texts,

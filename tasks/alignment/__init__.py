@@ -1,22 +1,25 @@
 """Word alignment: links between the words of a sentence and those of its translation, as a matching."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.markup import Block, Markup, weight_table
 from structsmooth.messages import tracked
 from structsmooth.problems import LinearModuleProblem
+from structsmooth.settings import Interval
 from structsmooth.structures import Matching
 from structsmooth.tasks.alignment.data import Link, SentencePair, read_pairs
 from structsmooth.tasks.alignment.features import GROUPS, feature_names, pair_features
 from structsmooth.tasks.alignment.lexicon import Lexicon
 from structsmooth.tasks.alignment.picture import draw_alignment, pair_markup
+from structsmooth.tasks.alignment.probabilities import link_probabilities
 from structsmooth.tasks.alignment.results import known_links, measures, table
 from structsmooth.tasks.alignment.score import AlignmentScore, batched, padded
 from structsmooth.tasks.base import FittedTask, Predictions, Split, Task, labelled
@@ -49,9 +52,22 @@ class FittedAlignment(FittedTask):
         return LinearModuleProblem(AlignmentScore(encoded[0].shape[-1]), data, None, collate=_collate)
 
     def predict(self, weights: Tensor, examples: Sequence[SentencePair], k: int = 1) -> Predictions:
-        """The k best alignments of each sentence pair with their scores: links in order."""
+        """The k best alignments of each sentence pair with their scores: links in order.
+
+        With a threshold there is one alignment: the links that are at least as probable, and the sum of their scores.
+        """
+        if self.task.threshold is not None:
+            return [[self._probable(weights, pair, self.task.threshold)] for pair in tracked(examples, "predicting")]
         starts = tracked(range(0, len(examples), _BATCH), "predicting")
         return [ranked for at in starts for ranked in self._aligned(weights, examples[at : at + _BATCH], k)]
+
+    def probabilities_to_json(
+        self, weights: Tensor, examples: Sequence[SentencePair], predictions: Predictions
+    ) -> Iterator[list[dict[str, Any]]]:
+        """The probability of each link; see :func:`~structsmooth.tasks.alignment.probabilities.link_probabilities`."""
+        for pair, ranked in zip(examples, predictions, strict=True):
+            table = link_probabilities(self._scores(weights, pair))
+            yield [{"probabilities": [float(table[link]) for link in links]} for _, links in ranked]
 
     def measure(
         self, examples: Sequence[SentencePair], outputs: Sequence[Sequence[Link]]
@@ -96,6 +112,18 @@ class FittedAlignment(FittedTask):
     def _encoded(self, pair: SentencePair) -> Tensor:
         """Features [N, M, D] of all pairs of a source and a target word."""
         return torch.from_numpy(pair_features(self.lexicon, pair, self.task.groups))
+
+    def _scores(self, weights: Tensor, pair: SentencePair) -> NDArray[np.float64]:
+        """Scores [N, M] of links."""
+        if not (pair.source and pair.target):
+            return np.zeros((len(pair.source), len(pair.target)))
+        return np.asarray((self._encoded(pair) @ weights.double()).numpy())
+
+    def _probable(self, weights: Tensor, pair: SentencePair, threshold: float) -> tuple[float, tuple[Link, ...]]:
+        """The links that are at least as probable as a threshold, and the sum of their scores."""
+        scores = self._scores(weights, pair)
+        links = tuple((int(i), int(j)) for i, j in np.argwhere(link_probabilities(scores) >= threshold))
+        return float(sum(scores[link] for link in links)), links
 
     def _labels(self, pair: SentencePair) -> _Labels:
         """A matching of as many sure links as possible, and the costs of others.
@@ -143,6 +171,8 @@ class Alignment(Task):
             and neighbours.
         link_format: of predictions: pharaoh for a line of links for each sentence pair, source first, from 0; naacl
             for a line for each link, with the numbers of the sentence pair, target and source, from 1.
+        threshold: probability from which on a link is predicted, even if its words have others; if not given, the best
+            matching is, in which a word has at most one link.
 
     Reference:
         Taskar, Lacoste-Julien and Klein (2005), "A Discriminative Matching Approach to Word Alignment".
@@ -153,10 +183,11 @@ class Alignment(Task):
     missed: float = 3.0
     leave_out: str = ""
     link_format: Literal["pharaoh", "naacl"] = "pharaoh"
+    threshold: Annotated[float, Interval(above=True, most=1)] | None = None
 
     summary: ClassVar[str] = "links between the words of a sentence and its translation"
     files: ClassVar[str] = (
-        "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, with links from 0; or "
+        "A line for each pair of sentences, as in la maison ||| the house ||| 0-0 1-1, or with tabs, links from 0; or "
         "FOLDER#NAME for sentences in NAME.f and NAME.e and links in NAME.align. No links to predict."
     )
     # The first 100 and the other test pairs of the Hansards.

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TextIO
 
 from structsmooth.files import read_lines, split_part
+from structsmooth.messages import warn
 
 Link = tuple[int, int]
 
 # What separates the sentences and the links of a line.
 _BAR = "|||"
 _FROM_ZERO = "positions count from 0; take 1 off all of them if these count from 1"
+_NAMED = 8  # lines that a warning names
 _MANY = 10  # pairs of which one has a link to a first word, if positions count from 0
 # Files of links beside NAME.f and NAME.e: lines of links, or the table of the NAACL 2003 shared task.
 _LINES, _TABLE = ".align", ".wa"
@@ -42,10 +44,11 @@ def read_pairs(path: str | TextIO) -> list[SentencePair]:
     ``FOLDER#NAME`` has a sentence on each line of ``NAME.f`` (source) and ``NAME.e`` (target), words separated by
     blanks, and links in ``NAME.align``, ``NAME.wa``, or not at all. ``FOLDER#NAME:1-100`` are the first 100 pairs, and
     ``FOLDER#A+B`` those of A, then of B. In other text a line is ``source ||| target``, or
-    ``source ||| target ||| links``. Links are written ``3-5`` with positions from 0, source first, and ``3-5-P`` or
-    ``3?5`` if they are only possible. Lines of ``NAME.wa`` are the number of the pair, the target position and the
-    source position, all from 1, and S or P, as in the NAACL 2003 shared task. A link that is given twice counts once,
-    and is sure if it is so once. A sentence may have no words, and then no links.
+    ``source ||| target ||| links``, or the same with tabs in the place of bars. Links are written ``3-5`` with
+    positions from 0, source first, and ``3-5-P`` or ``3?5`` if they are only possible. Lines of ``NAME.wa`` are the
+    number of the pair, the target position and the source position, all from 1, and S or P, as in the NAACL 2003 shared
+    task. A link that is given twice counts once, and is sure if it is so once. A sentence may have no words, and then
+    no links: a blank line is a pair of two such. Lines where only one of them has no words are named in a warning.
 
     Raises:
         ValueError: something else, with the path and the line.
@@ -73,15 +76,25 @@ def _from_zero(pairs: list[SentencePair], path: str) -> list[SentencePair]:
 def _from_lines(lines: Iterable[str], place: str) -> list[SentencePair]:
     pairs = []
     for number, line in enumerate(lines, 1):
-        cells = line.rstrip("\n").split(_BAR)
+        cells = line.rstrip("\n").split(_BAR if _BAR in line else "\t") if line.strip() else ["", ""]
         if len(cells) not in (2, 3):
-            raise ValueError(f"{place}:{number}: expected source {_BAR} target, perhaps with {_BAR} links")
+            wanted = f"source {_BAR} target, perhaps with {_BAR} links; or tabs between them"
+            raise ValueError(f"{place}:{number}: expected {wanted}")
         source, target = (tuple(cell.split()) for cell in cells[:2])
         links = _links(cells[2], f"{place}:{number}") if len(cells) == 3 else None
         pairs.append(_pair(source, target, links, f"{place}:{number}"))
     if not pairs:
         raise ValueError(f"{place}: no sentences")
+    _warn_of_one_side(pairs, place)
     return pairs
+
+
+def _warn_of_one_side(pairs: Sequence[SentencePair], place: str) -> None:
+    """Name the lines whose sentence has words, and its translation none."""
+    lines = [number for number, pair in enumerate(pairs, 1) if bool(pair.source) != bool(pair.target)]
+    if lines:
+        named = ", ".join(map(str, lines[:_NAMED])) + (", ..." if len(lines) > _NAMED else "")
+        warn(f"{place}: one of the sentences has no words, and so no links, in line {named}: are both files in step?")
 
 
 def _from_folder(folder: Path, part: str, path: str) -> list[SentencePair]:
@@ -99,6 +112,7 @@ def _from_folder(folder: Path, part: str, path: str) -> list[SentencePair]:
     first, last = int(match[2] or 1), int(match[3] or len(pairs))
     if not 1 <= first <= last <= len(pairs):
         raise ValueError(f"{path}: there are {len(pairs)} pairs, got {first}-{last}")
+    _warn_of_one_side(pairs, str(stem))
     return pairs[first - 1 : last]
 
 
@@ -141,8 +155,9 @@ def _links(text: str, place: str) -> list[tuple[Link, bool]]:
 def _pair(
     source: tuple[str, ...], target: tuple[str, ...], links: Sequence[tuple[Link, bool]] | None, place: str
 ) -> SentencePair:
-    if links is None:
+    if links is None and (source or target):
         return SentencePair(source, target)
+    links = links or ()
     for (i, j), _ in links:
         if i >= len(source) or j >= len(target):
             hint = f": {_FROM_ZERO}" if all(all(link) for link, _ in links) else ""

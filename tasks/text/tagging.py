@@ -24,6 +24,7 @@ from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.text.own import own_corpus
 from structsmooth.tasks.text.shown import overlap_tables, sentence_markup, tag_results, weightiest_attributes
 from structsmooth.text.arrivals import arrivals
+from structsmooth.text.boundaries import Boundaries, beginning
 from structsmooth.text.conll import Share, read_corpus
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.documents import TRAINING, UNCUT
@@ -361,6 +362,10 @@ class Tagging(Encoded):
         """
         corpus = Corpus.of(examples)
         inputs = Inputs.joined(gathered(Inputs.of(examples, self.words_only)))
+        if inputs.words_alone:  # it takes text
+            inputs = replace(
+                inputs, boundaries=Boundaries.of(reduce(iadd, gathered(beginning(s.words for s in examples))))
+            )
         pairs = reduce(iadd, gathered(tag_pairs(gold_by_sentence(corpus))))
         found = names_of(pairs, self.unknown)
         scheme = "plain" if self.plain else self.scheme or scheme_of(pairs, self.unknown)

@@ -17,6 +17,7 @@ import treebanks
 from small_tasks import write_pairs
 
 from scripts.__main__ import load
+from structsmooth.cli import main
 from structsmooth.compiled.gpu import HAS_TRITON
 from structsmooth.tasks.alignment.data import SentencePair
 from structsmooth.tasks.alignment.features import GROUPS
@@ -169,6 +170,49 @@ def test_compare_annotation_begins_alike(data, capsys):
     assert (first["rule"], second["rule"]) == ("random", "margin")
     assert first["10"] == second["10"]
     assert float(second["20"]) == 100
+
+
+def test_jobs_of_a_page_run_in_folders_of_their_own(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    job = (
+        "## {0}\n\n```python\nfrom pathlib import Path\n\nassert not list(Path().iterdir())\nPath('{0}').touch()\n```\n"
+    )
+    page.write_text("# Jobs\n\n" + job.format("one") + job.format("two"))
+    assert load("jobs_page").main(["--page", str(page)]) == 0
+    found = rows(capsys.readouterr().out)
+    assert [(row["job"], row["lines"]) for row in found] == [("one", "3"), ("two", "3")]
+    assert all(float(row["CPU s"]) >= 0 for row in found)
+    page.write_text("## three\n```python\nraise ValueError('none')\n```\n")
+    with pytest.raises(SystemExit):
+        load("jobs_page").main(["--page", str(page)])
+    assert "ValueError: none" in capsys.readouterr().err
+
+
+def test_raw_text_finds_what_is_written(tmp_path, capsys):
+    """A treebank of alike sentences, whose trees and boundaries models of it find in its text."""
+    tree = "1 {} _ NOUN _ _ 2 nsubj _ _\n2 {} _ VERB _ _ 0 root _ SpaceAfter=No\n3 . _ PUNCT _ _ 2 punct _ _\n\n"
+    pairs = [("Birds", "sing"), ("Cats", "sleep"), ("Dogs", "bark"), ("Bees", "hum")]
+    bank = ""
+    for number, (name, verb) in enumerate([(name, verb) for name, _ in pairs for _, verb in pairs]):
+        bank += f"# newdoc = {number}\n" * (number % 8 == 0) + f"# newpar = {number}\n" * (number % 4 == 0)
+        bank += f"# text = {name} {verb}.\n" + tree.replace(" ", "\t").format(name, verb)
+    path = tmp_path / "bank.conllu"
+    path.write_text(bank)
+    for task, option in (("ner", ["--column", "upos"]), ("parsing", ["--bits", "12"])):
+        assert main(["train", task, *option, "--train", str(path), "--out", str(tmp_path / task), "--quiet"]) == 0
+    capsys.readouterr()
+    assert load("raw_text").main([str(tmp_path / "ner"), str(tmp_path / "parsing"), str(path)]) == 0
+    output = capsys.readouterr().out
+    assert "0 of 16 sentences have other words than in the treebank" in output
+    boundaries, trees = output.split("\n\n")[0], output.split("\n\n")[-1]
+    found = {(row["a line for each"], row["boundaries by"]): row["F1"] for row in rows(boundaries)}
+    assert found["document", "none"] == "0.0"
+    assert found["paragraph", "none"] == "25.0"  # 2 of 14
+    assert found["document", "structsmooth"] == found["paragraph", "structsmooth"] == "100.0"
+    scores = {row["what is given"]: (row["words"], row["LAS"]) for row in rows(trees)}
+    whole = scores.pop("a line for each paragraph")
+    assert set(scores.values()) == {("100.0", "100.0")}
+    assert whole == ("100.0", "75.0")  # four sentences have one root
 
 
 def test_benchmark_sparse_map_counts_calls(capsys):

@@ -54,6 +54,24 @@ def test_folders_without_links_and_lines_of_text(tmp_path):
     assert read_pairs(io.StringIO("a b ||| c ||| 0-0 1?0\n")) == [pair("a b", "c", {(0, 0)}, {(1, 0)})]
 
 
+def test_blank_lines_are_pairs_without_words_and_tabs_stand_for_bars(tmp_path, capsys):
+    read = read_pairs(io.StringIO("la maison\tthe house\t0-0\n\nchien\tdog\t0-0\n"))
+    assert read == [pair("la maison", "the house", {(0, 0)}), pair("", ""), pair("chien", "dog", {(0, 0)})]
+    fitted, written = Alignment().fit(read), io.StringIO()
+    fitted.write(read, fitted.predict(torch.ones(fitted.dim, dtype=torch.float64), read), written)
+    first, second, third, end = written.getvalue().split("\n")
+    assert (second, end) == ("", "")  # a line for each that was read
+    assert len(first.split()) == 2
+    assert third == "0-0"
+    assert "no words" not in capsys.readouterr().err
+    read_pairs(io.StringIO("a\tb\na\t\n\n\tb\n"))
+    assert (
+        "standard input: one of the sentences has no words, and so no links, in line 2, 4:" in capsys.readouterr().err
+    )
+    read_pairs(folder(tmp_path))
+    assert "test: one of the sentences has no words, and so no links, in line 2:" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -92,6 +110,8 @@ def test_parts_of_folders(tmp_path, part, message):
 def test_lines_need_two_sentences():
     with pytest.raises(ValueError, match=r"standard input:2: expected source \|\|\| target"):
         read_pairs(io.StringIO("a ||| b\na b\n"))
+    with pytest.raises(ValueError, match=r"standard input:1: expected source .* or tabs between them"):
+        read_pairs(io.StringIO("a\tb\t0-0\tc\n"))
     with pytest.raises(ValueError, match="no sentences"):
         read_pairs(io.StringIO(""))
 
