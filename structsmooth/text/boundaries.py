@@ -96,8 +96,13 @@ def beginning(sentences: Iterable[Sequence[str]]) -> list[Sequence[str]]:
 
 
 def _gaps(pieces: Sequence[_Piece]) -> Iterator[tuple[int, Iterator[str]]]:
-    """Each gap, by the number of the piece before it, with its attributes."""
-    return ((gap, _attributes(pieces, gap)) for gap in range(len(pieces) - 1))
+    """The gaps that may end a sentence, by the number of the piece before each, with their attributes."""
+    return ((gap, _attributes(pieces, gap)) for gap in range(len(pieces) - 1) if not _runs_on(*pieces[gap : gap + 2]))
+
+
+def _runs_on(piece: _Piece, following: _Piece) -> bool:
+    """Whether nothing but a blank stands before a small letter: half of all gaps, where hardly a sentence ends."""
+    return bool(piece.core) and not piece.behind and not following.before and following.core[:1].islower()
 
 
 def _attributes(pieces: Sequence[_Piece], gap: int) -> Iterator[str]:
