@@ -68,7 +68,7 @@ def convert(options: Namespace) -> int:
     """
     if os.path.exists(options.output) and os.path.samefile(options.input, options.output):
         raise ValueError(f"{options.output} is the file to read: give another one to write")
-    documents = read_documents(options.input, from_flags(Reading, options), options.column)
+    documents = read_documents(options.input, from_flags(Reading, options), options.column, is_text=options.text)
     misaligned = list[str]()
     write_documents(documents, options.output, options.to, misaligned)
     labels = Counter(span.label for document in documents for span in document.spans or ())
@@ -85,5 +85,6 @@ def add_convert(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     parser.add_argument("input", help="an annotated file, or a folder of brat")
     parser.add_argument("output", help="the file to write")
     parser.add_argument("--to", required=True, choices=get_args(Form), help="form of the output")
+    parser.add_argument("--text", action="store_true", help="the input are lines of text, each one without annotations")
     parser.add_argument("--column", help="column of CoNLL-U that has the tags, such as misc:NER")
     add_flags(parser, "files of text, by default as their first lines are", Reading)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from structsmooth.encoders.pretrained import PretrainedEncoder, copy_files
+from structsmooth.encoders.pretrained import OWN, PretrainedEncoder, absolute, copy_files, digest_of
 from structsmooth.messages import tracked
 from structsmooth.plain import PACKED
 from structsmooth.sequences import MixedSequences, SparseSequences
@@ -73,14 +73,15 @@ class FrozenFeatures:
 
         Raises:
             ImportError: transformers is not installed.
-            ValueError: no such encoder or layers.
+            FileNotFoundError: no such encoder.
+            ValueError: no such layers.
         """
         encoder = PretrainedEncoder.open(place)
         layers = [encoder.depth // 2, encoder.depth] if layers is None else list(layers)
         if (wrong := [layer for layer in layers if not 0 <= layer <= encoder.depth]) or not layers:
             raise ValueError(f"{place} has layers 0 to {encoder.depth}, got {', '.join(map(str, wrong)) or 'none'}")
         none = np.empty(0, np.float32)
-        features = cls(place, encoder.digest, layers, context, none, none)
+        features = cls(absolute(place), encoder.digest, layers, context, none, none)
         block = features.raw(Corpus.of(sentences), cache)
         sums = [block[begin : begin + _TOKENS].sum(0, dtype=np.float64) for begin in range(0, len(block), _TOKENS)]
         tokens = sum(gathered(len(block)))
@@ -100,12 +101,22 @@ class FrozenFeatures:
         """The encoder, which is read once.
 
         Raises:
-            ValueError: one that is not there any more, or has changed.
+            FileNotFoundError: one that is not there any more.
+            ValueError: one that has changed.
         """
-        encoder = PretrainedEncoder.open(self.place)
+        encoder = PretrainedEncoder.open(self.place, download=False)
         if encoder.digest != self.digest:
-            raise ValueError(f"{self.place}: the encoder has changed since the model was trained with it")
+            raise ValueError(
+                f"{self.place}: the encoder has changed since the model was trained with it: put the files of then "
+                "back, or train anew"
+            )
         return encoder
+
+    def in_model(self, folder: Path, embedded: bool) -> "FrozenFeatures":
+        """The same with the encoder in the folder of a model, which is there, or was put there later."""
+        own = folder / OWN
+        put_there = not Path(self.place).is_dir() and own.is_dir() and digest_of(own) == self.digest
+        return replace(self, place=str(own)) if embedded or put_there else self
 
     def copy_encoder(self, folder: Path) -> None:
         """Copy the files of the encoder into a folder, unless it is there."""

@@ -1,9 +1,9 @@
 """Pretrained encoders of transformers: networks with their tokenizers, which run no code of a folder or a hub."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from structsmooth.encoders.windows import Numbers, Window, windows
 from structsmooth.files import keep
-from structsmooth.messages import stage
+from structsmooth.messages import counted, stage
 
 # What an encoder is, by which it is known again: not what its folder says about it.
 _FILES = ("config.json", "model*.safetensors", "pytorch_model*.bin", "tokenizer*", "vocab*", "merges*", "*.model")
+OWN = "encoder"
+"""Folder of an encoder inside that of a model."""
+
 _LENGTH = 512  # where neither the network nor its tokenizer has a limit
 # Pieces of a batch, padding included. What layers compute of more would leave the cache of a processor.
 _PIECES, _PIECES_ON_GPU = 1 << 10, 1 << 14
@@ -74,19 +77,27 @@ class PretrainedEncoder:
         return next(found for found in lists if len(found) == self.depth)
 
     @classmethod
-    def open(cls, place: str) -> "PretrainedEncoder":
+    def open(cls, place: str, *, download: bool = True) -> "PretrainedEncoder":
         """The encoder in a folder, or of a name in the hub of Hugging Face; each is read once.
+
+        Args:
+            place: the folder, or the name.
+            download: whether what is not on this machine may be taken from the hub.
 
         Raises:
             ImportError: transformers is not installed.
-            ValueError: no such encoder; one that would need code of its own; a tokenizer that is not a fast one.
+            FileNotFoundError: no such encoder.
+            ValueError: one that would need code of its own, or that lacks weights; a tokenizer that is not a fast one.
         """
-        return _opened(place)
+        place = absolute(place)
+        if place not in _known:
+            _known[place] = _opened(place, _folder(place, download))
+        return _known[place]
 
     @classmethod
     def own(cls, place: str) -> "PretrainedEncoder":
         """A copy that may be changed; see :meth:`open`."""
-        return _opened.__wrapped__(place)
+        return _opened(place, _folder(place))
 
     def save(self, folder: Path) -> None:
         """Write network and tokenizer into a folder, which is made if need be."""
@@ -94,7 +105,7 @@ class PretrainedEncoder:
         with _quiet():
             network.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
-        _opened.cache_clear()  # the folder may have had another encoder
+        _known.clear()  # the folder may have had another encoder
 
     def pieces(self, words: Sequence[str], numbers: NDArray[np.int32]) -> Pieces:
         """The pieces of a text.
@@ -164,25 +175,50 @@ class PretrainedEncoder:
         return torch.cat([out.hidden_states[layer] for layer in layers], 2)
 
 
-@cache
-def _opened(place: str) -> PretrainedEncoder:
+_known: dict[str, PretrainedEncoder] = {}
+
+
+def absolute(place: str) -> str:
+    """The place of an encoder as it is seen from any folder."""
+    return str(Path(place).resolve()) if Path(place).exists() else place
+
+
+def _opened(place: str, folder: Path) -> PretrainedEncoder:
     try:
+        from safetensors import SafetensorError
         from transformers import AutoModel, AutoTokenizer
     except ImportError:
         raise ImportError(_INSTALL) from None
-    folder = _folder(place)
+    if not (folder / "config.json").is_file():
+        inside = f": give {place}/{OWN}" if (folder / OWN).is_dir() else ", which has a config.json"
+        raise ValueError(f"{place}: not the folder of a pretrained encoder{inside}")
     try:
         with stage(f"opening the encoder {place}"), _quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
-            network = AutoModel.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+            network, report = AutoModel.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{place}: not a pretrained encoder that transformers opens ({first})") from error
     if not tokenizer.is_fast:
         raise ValueError(f"{place}: the tokenizer is no fast one, which says what pieces a word has")
-    if network.config.is_encoder_decoder:
-        network = network.get_encoder()
-    return PretrainedEncoder(tokenizer, network.eval().requires_grad_(False), digest_of(folder))
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ValueError(
+            f"{place}: the tokenizer knows no words: a file such as tokenizer.json or vocab.txt is missing"
+        )
+    encoder = network.get_encoder() if network.config.is_encoder_decoder else network
+    _check_weights(place, network, encoder, report["missing_keys"])
+    return PretrainedEncoder(tokenizer, encoder.eval().requires_grad_(False), digest_of(folder))
+
+
+def _check_weights(place: str, network: nn.Module, encoder: nn.Module, missing: Iterable[str]) -> None:
+    """Refuse an encoder with weights that its files lack, which would be random; that of whole texts is not used."""
+    used = {id(parameter) for name, parameter in encoder.named_parameters() if not name.startswith("pooler.")}
+    random = sorted(name for name, p in network.named_parameters() if name in {*missing} and id(p) in used)
+    if random:
+        some = f", such as {random[0]}" if len(random) > 1 else f" {random[0]}"
+        raise ValueError(f"{place}: the files of the encoder lack {counted(len(random), 'weight')}{some}")
 
 
 @contextmanager
@@ -202,19 +238,28 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _folder(place: str) -> Path:
+def _folder(place: str, download: bool = True) -> Path:
     """The folder of an encoder: ``place`` itself, or where transformers keeps what has this name."""
-    if Path(place).is_dir():
+    if Path(place).exists():
         return Path(place)
-    from huggingface_hub import snapshot_download
-
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise ImportError(_INSTALL) from None
     try:
         try:
             return Path(snapshot_download(place, allow_patterns=list(_FILES), local_files_only=True))
         except OSError:  # not there yet
+            if not download:
+                raise
             return Path(snapshot_download(place, allow_patterns=list(_FILES)))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{place}: no such folder, and no encoder of this name is to be had ({error})") from error
+        if not download:
+            raise FileNotFoundError(
+                f"{place}: the encoder that the model was trained with is not there. Put it back, or copy it into the "
+                f"folder of the model, as {OWN}; --embed-encoder does so when a model is trained"
+            ) from error
+        raise FileNotFoundError(f"{place}: no such folder, and no encoder of this name is to be had") from error
 
 
 def copy_files(place: str, folder: Path) -> None:

@@ -24,7 +24,9 @@ Form = Literal["jsonl", "doccano", "label-studio", "conll", "conllu", "brat"]
 _ENTITIES = "misc:NER"
 
 
-def read_documents(path: str, reading: Reading = AS_FOUND, column: str | None = None) -> list[Document]:
+def read_documents(
+    path: str, reading: Reading = AS_FOUND, column: str | None = None, *, is_text: bool = False
+) -> list[Document]:
     """The documents of a file of any form that is known.
 
     Args:
@@ -32,6 +34,7 @@ def read_documents(path: str, reading: Reading = AS_FOUND, column: str | None = 
             ``column`` has the tags; columns.
         reading: of columns, and the names of tags that are numbers.
         column: of CoNLL-U, such as ``misc:NER``.
+        is_text: whether these are lines of text, of which each that is not blank is a text without annotations.
 
     Raises:
         ValueError: a file of another form, with its name, and the line where it has lines.
@@ -41,6 +44,8 @@ def read_documents(path: str, reading: Reading = AS_FOUND, column: str | None = 
     if texts := brat_texts(path):
         return list(chain.from_iterable(document.lines() for document in read_brat(texts, reading.encoding)))
     begin, whole = begun(blocks(path, reading.encoding))
+    if is_text:
+        return list(documents_of("text", decoded_lines(whole, path), path, reading))
     if (kind := Sample(path, begin).texts(reading)) is not None:
         return list(documents_of(kind, decoded_lines(whole, path), path, reading))
     return [Document.of_tags(sentence.words, sentence.tags) for sentence in read_corpus(path, reading=reading)]

@@ -8,6 +8,7 @@ from typing import Any, TextIO, cast
 from torch import Tensor
 
 from structsmooth.encoders import CodedFeatures
+from structsmooth.encoders.pretrained import OWN
 from structsmooth.markup import Block, Markup, Matrix, Table
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.parsing.data import Sentence, Tree, write_tree
@@ -15,8 +16,6 @@ from structsmooth.tasks.parsing.features import pair_weights
 from structsmooth.tasks.parsing.picture import draw_tree, tree_markup
 from structsmooth.tasks.parsing.results import Attachments, header, wrong_words
 from structsmooth.tasks.probabilities import ProbabilisticTask
-
-_ENCODER = "encoder"  # folder inside that of a model
 
 
 class TreeAnswers(ProbabilisticTask):
@@ -35,14 +34,14 @@ class TreeAnswers(ProbabilisticTask):
         """Copy the encoder, if the model is to have one of its own."""
         if self.coded is None or not self.task.embed_encoder:
             return []
-        self.coded.frozen.copy_encoder(folder / _ENCODER)
-        return [_ENCODER]
+        self.coded.frozen.copy_encoder(folder / OWN)
+        return [OWN]
 
     def opened_in(self, folder: Path) -> "TreeAnswers":
-        """The parser with the encoder in the folder, if there is one."""
-        if self.coded is None or not (folder / _ENCODER).is_dir():
+        """The parser with the encoder in the folder, if it has one of its own."""
+        if self.coded is None:
             return self
-        frozen = replace(self.coded.frozen, place=str(folder / _ENCODER))
+        frozen = self.coded.frozen.in_model(folder, self.task.embed_encoder)
         opened: TreeAnswers = replace(cast(Any, self), coded=replace(self.coded, frozen=frozen))
         return opened
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from structsmooth.encoders import WordsAndFrozen
+from structsmooth.encoders.pretrained import OWN
 from structsmooth.export import Exported
 from structsmooth.sequences import Sequences
 from structsmooth.structures import LinearChain
@@ -31,8 +32,6 @@ from structsmooth.text.texts import TextCorpus, TextSentence
 
 TOGETHER = 1 << 20
 """Tokens whose attributes are in memory together when sentences of a file are tagged."""
-
-_ENCODER = "encoder"  # folder inside that of a model
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,14 @@ class TaggingDistribution(ProbabilisticTask):
         """Copy the encoder, if the model is to have one of its own."""
         if not isinstance(self.attributes, WordsAndFrozen) or not self.task.embed_encoder:
             return []
-        self.attributes.frozen.copy_encoder(folder / _ENCODER)
-        return [_ENCODER]
+        self.attributes.frozen.copy_encoder(folder / OWN)
+        return [OWN]
 
     def opened_in(self, folder: Path) -> "TaggingDistribution":
-        """The tagger with the encoder in the folder, if it has one of its own; another run may have left one there."""
-        if not isinstance(self.attributes, WordsAndFrozen) or not self.task.embed_encoder:
+        """The tagger with the encoder in the folder, if it has one of its own."""
+        if not isinstance(self.attributes, WordsAndFrozen):
             return self
-        frozen = replace(self.attributes.frozen, place=str(folder / _ENCODER))
+        frozen = self.attributes.frozen.in_model(folder, self.task.embed_encoder)
         return replace(self, attributes=replace(self.attributes, frozen=frozen))
 
     def write_standalone(self, weights: Tensor, folder: Path) -> None:

@@ -110,7 +110,7 @@ class Encoded(Task):
         self: E,
         train: Sequence[Sentence],
         dev: Sequence[Sentence] | None,
-        folder: Path,
+        folder: str | Path,
         *,
         device: str = "cpu",
         seed: int = 0,
@@ -142,7 +142,7 @@ class Encoded(Task):
         sources = {"encoder": encoder.digest[:16], "training sentences": known.digest}
         sources |= {} if scored is None else {"development sentences": scored.digest}
         how = asdict(settings) | {"device": device, "version": __version__, "tags": tags.names}
-        run = RunFolder(folder, how | {f"digest of {name}": value for name, value in sources.items()})
+        run = RunFolder(folder := Path(folder), how | {f"digest of {name}": value for name, value in sources.items()})
         if not resume and processes.rank() == 0:
             run.restart()
         record = run.finished() if resume else None

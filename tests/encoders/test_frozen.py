@@ -2,6 +2,8 @@
 
 import io
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +136,55 @@ def test_an_encoder_that_has_changed_is_refused(folder: str, tmp_path: Path) -> 
         structsmooth.load(tmp_path).predict([["Ohio"]])
 
 
-def test_what_is_no_encoder_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_encoder_is_refused(folder: str, tmp_path: Path) -> None:
     examples = [Sentence(["a"], [], ["O"])]
-    with pytest.raises(ValueError, match="not a pretrained encoder"):
-        NER(encoder=str(tmp_path)).fit(examples)
+
+    def refused(name: str, change: Callable[[Path], object], message: str) -> None:
+        copy = tmp_path / name
+        shutil.copytree(folder, copy)
+        change(copy)
+        with pytest.raises(ValueError, match=message):
+            NER(encoder=str(copy)).fit(examples)
+
+    def deeper(copy: Path) -> None:
+        config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+        (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}), encoding="utf-8")
+
+    refused("deeper", deeper, "deeper: the files of the encoder lack 16 weights, such as encoder.layer.2")
+    weights = "model.safetensors"
+    refused("cut", lambda copy: (copy / weights).write_bytes(b"version https://git-lfs"), "cut: not a pretrained")
+    refused("bare", lambda copy: [file.unlink() for file in copy.glob("[tv]o*")], "bare: the tokenizer knows no words")
+    refused("other", lambda copy: (copy / "config.json").unlink(), "other: not the folder of a .* a config.json")
+    (tmp_path / "run" / "encoder").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"run: not the folder of a pretrained encoder: give .*run/encoder"):
+        NER(encoder=str(tmp_path / "run")).fit(examples)
     with pytest.raises(ValueError, match="give encoder"):
         NER(layers=[2])
+
+
+def test_an_encoder_is_found_from_anywhere_and_never_fetched_for_a_model(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examples = [Sentence(words, [], tags) for words, tags in zip(SENTENCES, TAGS, strict=True)]
+    encoder = shutil.copytree(folder, tmp_path / "name")
+    monkeypatch.chdir(tmp_path)
+    model = train(NER(words_only=True, encoder="name", bits=8), examples, passes=1)
+    model.save("model")
+    monkeypatch.chdir("/")
+    found = model.predict(SENTENCES)
+    assert structsmooth.load(tmp_path / "model").predict(SENTENCES) == found
+    encoder.rename(tmp_path / "moved")
+    monkeypatch.setattr("structsmooth.encoders.pretrained._known", {})  # as in another process
+
+    def fetched(*_: object, local_files_only: bool = False, **__: object) -> str:
+        assert local_files_only, "a model asks the hub for its encoder"
+        raise OSError("not in the cache")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetched)
+    with pytest.raises(FileNotFoundError, match=r"is not there\. Put it back, or copy it into the folder of the model"):
+        structsmooth.load(tmp_path / "model").predict(SENTENCES)
+    shutil.copytree(folder, tmp_path / "model" / "encoder")
+    assert structsmooth.load(tmp_path / "model").predict(SENTENCES) == found
 
 
 def test_what_an_encoder_cannot_do_is_refused(folder: str, tmp_path: Path) -> None:

@@ -522,3 +522,11 @@ def test_phrases_that_no_tags_can_mark_are_left_out() -> None:
     with pytest.warns(UserWarning, match=r"'New York' \(LOC\)"):
         sets = known.restricted(corpus, ["B-LOC", "O"], "BIO").allowed
     assert list(sets)[1] == [{"B-LOC"}]
+
+
+def test_lines_of_text_become_texts_without_annotations(tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("Ada met Bo.\n\n\"1\t2\" he said\n", encoding="utf-8")
+    given, out = str(tmp_path / "new.txt"), tmp_path / "new.jsonl"
+    assert main(["convert", given, str(out), "--to", "jsonl", "--text"]) == 0
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows == [{"text": "Ada met Bo.", "spans": []}, {"text": '"1\t2" he said', "spans": []}]
