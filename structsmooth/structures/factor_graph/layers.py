@@ -197,8 +197,8 @@ class Layers:
         for (a, b), table in self.between.items():
             unary = unary + table[..., joint[:, a], joint[:, b]]
         transition = unary.new_zeros(len(joint), len(joint))
-        for own, table in zip(joint.T, self.transitions, strict=True):
-            transition = transition if table is None else transition + table[own.unsqueeze(1), own]
+        for own, scores in zip(joint.T, self.transitions, strict=True):
+            transition = transition if scores is None else transition + scores[own.unsqueeze(1), own]
         return LinearChain(unary, transition, self.lengths, validate_args=self._options[1])
 
     def _inside(self, labels: Sequence[Tensor]) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from structsmooth.files import read_text
 from structsmooth.structures.factor_graph.exact import sizes_of
@@ -22,7 +23,9 @@ Scope = tuple[int, ...]
 Array = NDArray[np.float64]
 
 
-def read_uai(path: str | Path, evidence: str | Path | None = None, **limits: int) -> FactorGraph:
+def read_uai(
+    path: str | Path, evidence: str | Path | None = None, *, max_table: int = 2**21, max_sets: int = 100_000
+) -> FactorGraph:
     """The graph of a file in the format UAI, with the logarithms of its tables as scores, in float64; B = 1.
 
     Zeros are -inf. Tables of the same variables are added up: those of one variable to ``unary``, those of two to
@@ -33,7 +36,8 @@ def read_uai(path: str | Path, evidence: str | Path | None = None, **limits: int
     Args:
         path: of a ``MARKOV`` file, or a ``BAYES`` file, whose tables mean the same.
         evidence: of a file with numbers of variables and of their observed states, if any.
-        limits: ``max_table`` and ``max_sets`` of :class:`~structsmooth.FactorGraph`.
+        max_table: as for :class:`~structsmooth.FactorGraph`.
+        max_sets: as for :class:`~structsmooth.FactorGraph`.
 
     Raises:
         MemoryError: a table that is too large with all variables padded to the same number of states.
@@ -56,7 +60,8 @@ def read_uai(path: str | Path, evidence: str | Path | None = None, **limits: int
         table = table.transpose(np.argsort(scope))
         tables[ordered] = tables[ordered] + table if ordered in tables else table
     words.end()
-    return _graph(path, sizes, tables, _observed(evidence, sizes), limits)
+    unary, edges, pairwise, factors = _potentials(path, sizes, tables, _observed(evidence, sizes))
+    return FactorGraph(unary, edges, pairwise, factors=factors, max_table=max_table, max_sets=max_sets)
 
 
 def write_uai(graph: FactorGraph, path: str | Path, example: int = 0) -> None:
@@ -77,7 +82,7 @@ def write_uai(graph: FactorGraph, path: str | Path, example: int = 0) -> None:
     one = graph[example].to("cpu")
     unary, pairwise = one.unary[0].double(), one.batched().pairwise[0].double()
     nodes, states = one.node_mask[0].nonzero()[:, 0].tolist(), sizes_of(one.unary)
-    tables = [((v,), unary[v, : states[v]]) for v in nodes]
+    tables: list[tuple[Scope, Tensor]] = [((v,), unary[v, : states[v]]) for v in nodes]
     for (a, b), real, table in zip(one.edges.view(-1, 2).tolist(), one.edge_mask[0].tolist(), pairwise, strict=True):
         if real:
             tables.append(((a, b), table[: states[a], : states[b]]))
@@ -101,10 +106,10 @@ def write_uai(graph: FactorGraph, path: str | Path, example: int = 0) -> None:
     Path(path).write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
-def _graph(
-    path: object, sizes: list[int], tables: dict[Scope, Array], observed: dict[int, int], limits: dict[str, int]
-) -> FactorGraph:
-    """The graph of tables by their scopes, in order."""
+def _potentials(
+    path: object, sizes: list[int], tables: dict[Scope, Array], observed: dict[int, int]
+) -> tuple[Tensor, Tensor, Tensor, list[Factor]]:
+    """What a graph is made of: unary scores, edges, pairwise scores and factors, of tables by their ordered scopes."""
     states, first = max(sizes), torch.zeros(1, len(sizes), max(sizes), dtype=torch.float64)
     for v, size in enumerate(sizes):
         first[0, v, size:] = -torch.inf
@@ -123,8 +128,7 @@ def _graph(
             whole = table.new_zeros((states,) * len(scope))
             whole[tuple(map(slice, table.shape))] = table
             factors.append(Table(torch.tensor(scope), whole))
-    edges = torch.tensor(pairs, dtype=torch.int64).view(-1, 2)
-    return FactorGraph(first, edges, pairwise, factors=factors, **limits)
+    return first, torch.tensor(pairs, dtype=torch.int64).view(-1, 2), pairwise, factors
 
 
 def _check_entries(name: str, entries: int) -> None:
