@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
-from typing import Annotated, Any, ClassVar, Literal, TextIO
+from typing import Annotated, Any, ClassVar, Literal, TextIO, cast
 
 from torch import Tensor
 
@@ -69,6 +69,11 @@ class FittedTagging(TaggingDistribution):
     input_json: ClassVar[Mapping[str, str]] = {"tokens": "words"}
     output_json: ClassVar[tuple[str, Any]] = ("tags", list[str])
 
+    @property
+    def known_tags(self) -> list[str]:
+        """The tags by which a column of tags is known in files to predict."""
+        return self.tags
+
     def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
         """Sentences of a file as :meth:`Tagging.read` reads it; files to predict may lack the tags.
 
@@ -76,7 +81,7 @@ class FittedTagging(TaggingDistribution):
             ValueError: columns of the training data that the file lacks.
         """
         if split == "predict":
-            return self.inputs.read(path, self.tags, self.task.reading)
+            return self.inputs.read(path, self.known_tags, self.task.reading)
         name, corpus = source_name(path), self.task.read(path, split)
         if split != "train" and isinstance(corpus, TextCorpus):
             corpus = corpus.cut(self.inputs.how)
@@ -374,4 +379,5 @@ class Tagging(Encoded):
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             attributes = DictionaryEncoder.of_counts(counts)
         attributes = self.beside_encoder(attributes, corpus, self.attributes_cache, gathered)
-        return FittedTagging(replace(self, scheme=scheme), attributes, sorted(found), inputs)
+        fitted = cast(type[FittedTagging], self.fitted_type)
+        return fitted(replace(self, scheme=scheme), attributes, sorted(found), inputs)

@@ -1,0 +1,94 @@
+"""Chunks together with parts of speech: a chain over pairs of both tags, such as NN|B-NP."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TextIO
+
+from structsmooth.markup import Block
+from structsmooth.plain import from_plain
+from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.text.answers import write_columns
+from structsmooth.tasks.text.shown import tag_results
+from structsmooth.tasks.text.tagging import FittedTagging
+from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.scores import TagScores, entity_scores
+
+_SEPARATOR = "|"
+
+Layers = tuple[list[list[str]], list[list[str]]]
+"""Parts of speech and chunks of sentences."""
+
+
+def together(corpus: Corpus, name: str) -> Corpus:
+    """Sentences whose tags are pairs of a part of speech, which leaves the columns, and a chunk.
+
+    Raises:
+        ValueError: no column of parts of speech, or a chunk that has the separator.
+    """
+
+    def paired(token: Token) -> Token:
+        if not token.columns or token.tag is None or _SEPARATOR in token.tag:
+            raise ValueError(
+                f"{name}: joint needs columns of words, parts of speech and chunks, the latter without "
+                f"{_SEPARATOR!r}, got {' '.join([token.word, *token.columns, token.tag or ''])}"
+            )
+        return Token(token.word, token.columns[1:], f"{token.pos}{_SEPARATOR}{token.tag}")
+
+    return replace(corpus, distinct=list(map(paired, corpus.distinct)))
+
+
+def apart(tags: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Parts of speech and chunks of pairs of both."""
+    pairs = [tag.rpartition(_SEPARATOR)[::2] for tag in tags]
+    return [part for part, _ in pairs], [chunk for _, chunk in pairs]
+
+
+@dataclass(frozen=True)
+class FittedChunking(FittedTagging):
+    """A tagger of chunks, or of chunks and parts of speech: then all that is told is told of both."""
+
+    @property
+    def known_tags(self) -> list[str]:
+        """The tags, and the chunks of pairs, by which a file of chunks is known."""
+        return [*self.tags, *sorted({*apart(self.tags)[1]})] if self.task.joint else self.tags
+
+    def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
+        """Of chunks as in :class:`FittedTagging`, and of parts of speech the accuracy and the macro F1."""
+        if not self.task.joint:
+            return super().measure(examples, outputs)
+        (parts, chunks), (found_parts, found_chunks) = self._layers(examples, outputs)
+        of_chunks, of_parts = entity_scores(chunks, found_chunks), TagScores.of(parts, found_parts)
+        metrics = of_chunks.as_dict() | {f"pos_{name}": value for name, value in of_parts.as_dict().items()}
+        return metrics, f"{of_parts}\n\n{of_chunks}"
+
+    def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
+        """Column file, with two columns for each alternative: parts of speech and chunks."""
+        split = apart if self.task.joint else lambda tags: [tags]
+        write_columns(examples, predictions, self.tags, stream, split)
+
+    def output_to_json(self, output: list[str]) -> dict[str, Any]:
+        """The ``tags``, which are chunks beside parts of speech, ``pos``, if both are learned."""
+        if not self.task.joint:
+            return super().output_to_json(output)
+        parts, chunks = apart(output)
+        return {"pos": parts, "tags": chunks}
+
+    def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
+        """The inverse of :meth:`output_to_json`."""
+        chunks: list[str] = super().output_from_json(values)
+        if not self.task.joint:
+            return chunks
+        parts = from_plain(list[str], values["pos"], "pos")
+        return [_SEPARATOR.join(pair) for pair in zip(parts, chunks, strict=True)]
+
+    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
+        """Scores of chunks and of parts of speech, and which are taken for which."""
+        if not self.task.joint:
+            return super().show_results(examples, outputs)
+        (parts, chunks), (found_parts, found_chunks) = self._layers(examples, outputs)
+        return [*tag_results(chunks, found_chunks, False), *tag_results(parts, found_parts, True)]
+
+    def _layers(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Layers]:
+        """Right tags and those of outputs, each as parts of speech and chunks of all sentences."""
+        sides = ([apart(tags) for tags in side] for side in self._sides(examples, outputs))
+        return [([parts for parts, _ in side], [chunks for _, chunks in side]) for side in sides]
