@@ -59,7 +59,7 @@ class FittedChunking(FittedTagging):
         (parts, chunks), (found_parts, found_chunks) = self._layers(examples, outputs)
         of_chunks, of_parts = entity_scores(chunks, found_chunks), TagScores.of(parts, found_parts)
         metrics = of_chunks.as_dict() | {f"pos_{name}": value for name, value in of_parts.as_dict().items()}
-        return metrics, f"{of_parts}\n\n{of_chunks}"
+        return metrics, f"parts of speech\n{of_parts}\n\nchunks\n{of_chunks}"
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file, with two columns for each alternative: parts of speech and chunks."""
