@@ -1,15 +1,15 @@
 """Text chunking: the shared task of CoNLL-2000."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TextIO
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TextIO
 
 from structsmooth.costs import Cost, NormalizedHamming
 from structsmooth.tasks.base import FittedTask, Split
 from structsmooth.tasks.text.joint import FittedChunking, together
-from structsmooth.tasks.text.tagging import FittedTagging, Tagging
+from structsmooth.tasks.text.tagging import Tagging
 from structsmooth.text.conll import Share
-from structsmooth.text.corpus import Corpus, Sentence
+from structsmooth.text.corpus import Corpus
 from structsmooth.text.lines import source_name
 from structsmooth.text.templates import CHUNKING, RICH, Templates
 
@@ -65,18 +65,6 @@ class Chunking(Tagging):
         return self.joint or super().plain
 
     def read(self, path: str | TextIO | list[str], split: Split = "train", share: Share | None = None) -> Corpus:
-        """As :meth:`Tagging.read`; sentences with parts of speech and chunks have pairs of both as tags.
-
-        Raises:
-            ValueError: no column of parts of speech.
-        """
+        """As :meth:`Tagging.read`, with pairs of both as tags, if these are learned."""
         corpus = super().read(path, split, share)
         return together(corpus, source_name(path)) if self.joint and split != "predict" else corpus
-
-    def fit(
-        self, examples: Sequence[Sentence], gathered: Callable[[Any], list[Any]] = lambda value: [value]
-    ) -> FittedTagging:
-        """As :meth:`Tagging.fit`."""
-        fitted = super().fit(examples, gathered)
-        columns = fitted.inputs.columns + self.joint  # of files
-        return replace(fitted, inputs=replace(fitted.inputs, columns=columns))

@@ -20,7 +20,7 @@ Layers = tuple[list[list[str]], list[list[str]]]
 
 
 def together(corpus: Corpus, name: str) -> Corpus:
-    """Sentences whose tags are pairs of a part of speech, which leaves the columns, and a chunk.
+    """Sentences whose tags are pairs of a part of speech and a chunk.
 
     Raises:
         ValueError: no column of parts of speech, or a chunk that has the separator.
@@ -32,7 +32,7 @@ def together(corpus: Corpus, name: str) -> Corpus:
                 f"{name}: joint needs columns of words, parts of speech and chunks, the latter without "
                 f"{_SEPARATOR!r}, got {' '.join([token.word, *token.columns, token.tag or ''])}"
             )
-        return Token(token.word, token.columns[1:], f"{token.pos}{_SEPARATOR}{token.tag}")
+        return token._replace(tag=f"{token.pos}{_SEPARATOR}{token.tag}")
 
     return replace(corpus, distinct=list(map(paired, corpus.distinct)))
 
@@ -46,6 +46,8 @@ def apart(tags: Iterable[str]) -> tuple[list[str], list[str]]:
 @dataclass(frozen=True)
 class FittedChunking(FittedTagging):
     """A tagger of chunks, or of chunks and parts of speech: then all that is told is told of both."""
+
+    task: Any  # a Chunking, whose module imports this one
 
     @property
     def known_tags(self) -> list[str]:

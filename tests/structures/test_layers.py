@@ -153,7 +153,7 @@ def test_labels_that_are_forbidden_everywhere_are_no_labels_of_the_chain() -> No
     [
         ([], [], {}, "unary and transitions must have an entry for each layer"),
         ([(1, 2, 3)], [], {}, "unary and transitions must have an entry for each layer, one at least, got 1 and 0"),
-        ([(1, 2, 3), (1, 3, 2)], [None, None], {}, r"unary\[1\] must have .*\(1, 2\), got \(1, 3, 2\)"),
+        ([(1, 2, 3), (1, 3, 2)], [None, None], {}, r"unary\[1\] must have shape \(1, 2, 2\), got \(1, 3, 2\)"),
         ([(1, 2, 3)], [(2, 3)], {}, r"transitions\[0\] must have shape \(3, 3\), got \(2, 3\)"),
         ([(1, 2, 3), (1, 2, 2)], [None] * 2, {(1, 0): (3, 2)}, r"between\[\(1, 0\)\] must have shape \(2, 3\)"),
         ([(1, 2, 3)], [None], {(0, 1): (3, 3)}, "must be of layers from 0 to 0, two for a table between layers"),
@@ -171,8 +171,6 @@ def test_scores_that_do_not_fit(unary: list[Any], transitions: list[Any], betwee
 
 def test_labels_that_do_not_fit() -> None:
     own, zeros = layers("elimination"), torch.zeros(3, 4, dtype=torch.int64)
-    with pytest.raises(ValueError, match="labels must be given for each of 2 layers, got 1"):
-        own.join(zeros)
     with pytest.raises(ValueError, match=r"labels of layer 1 must be from 0 to 1; example 1: \[2, 2, 2, 2\]"):
         own.join(zeros, torch.tensor([[0] * 4, [2] * 4, [0] * 4]))
     with pytest.raises(ValueError, match=r"labels of layer 0 must have shape \[B, T\]"):

@@ -127,8 +127,8 @@ def test_counters_and_nodes_of_fewer_states_are_written(tmp_path: Path) -> None:
         ("MARKOV 1 2 1 1 1 2 1 1", "must be an integer from 0 to 0, got '1'"),
         ("MARKOV 2 2 2 1 2 1 1 4 1 1 1 1", r"the variables of a table must differ, got \(1, 1\)"),
         ("MARKOV 1 2 1 1 0 3 1 1 1", r"the table of \(0,\) must have 2 entries, got 3"),
-        ("MARKOV 1 2 1 1 0 2 1 -1", "must have numbers from 0"),
-        ("MARKOV 1 2 1 1 0 2 1 nan", "must have numbers from 0"),
+        ("MARKOV 1 2 1 1 0 2 1 -1", "it must have numbers from 0"),
+        ("MARKOV 1 2 1 1 0 2 1 nan", "it must have numbers from 0"),
         ("MARKOV 1 2 1 1 0 2 1 x", "could not convert string to float: .*'x'"),
         ("MARKOV 1 2 1 1 0 2 1 1 1", "1 words are left behind the last table"),
         ("MARKOV 1 2 1 1 0 2 1", "the file ends where 1 more numbers are due"),
@@ -146,7 +146,15 @@ def test_what_files_and_graphs_do_not_hold(tmp_path: Path) -> None:
     graph = FactorGraph(torch.tensor([[[0.0, 800.0]]]), torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, 2, 2))
     with pytest.raises(ValueError, match=r"scores must be within 700, as their exp is written, got 800\.0"):
         write_uai(graph, tmp_path / "large.uai")
-    scope = " ".join(map(str, range(25)))
-    (tmp_path / "wide.uai").write_text(f"MARKOV 25 {'1 ' * 24} 2  1  25 {scope}  2 1 1")
-    with pytest.raises(MemoryError, match=r"the table of .* needs 67,108,864 entries"):
+    scope = " ".join(map(str, range(26)))
+    (tmp_path / "wide.uai").write_text(f"MARKOV 26 {'1 ' * 25} 2  1  26 {scope}  2 1 1")
+    with pytest.raises(MemoryError, match=r"the table of .* needs 134,217,728 entries"):
         read_uai(tmp_path / "wide.uai")
+
+
+@pytest.mark.parametrize("evidence", ["1 3 0", "1 2 3", "2 0 1 1", "1 0 1 7", "1 0 x"])
+def test_evidence_of_another_form(tmp_path: Path, evidence: str) -> None:
+    (tmp_path / "three.uai").write_text(THREE)
+    (tmp_path / "wrong.evid").write_text(evidence)
+    with pytest.raises(ValueError, match=r"wrong\.evid: "):
+        read_uai(tmp_path / "three.uai", tmp_path / "wrong.evid")

@@ -14,18 +14,11 @@ Token = TypeVar("Token")
 def grid_edges(height: int, width: int, *, diagonals: bool = False, device: torch.device | None = None) -> Tensor:
     """Edges between the neighbours of a grid, whose nodes are counted row by row: int64 [E, 2].
 
-    First come the height · (width - 1) edges along rows, then the (height - 1) · width along columns, and with
-    ``diagonals`` those down to the right and those down to the left. ``image.flatten()[edges]`` has the pixels at both
-    ends of each, for scores that depend on contrast.
-
-    Args:
-        height: number of rows.
-        width: number of columns.
-        diagonals: whether a node has eight neighbours, not four.
-        device: of the edges; the CPU if not given.
+    First come the edges along rows, then those along columns, and with ``diagonals``, which make eight neighbours of
+    four, those down to the right and down to the left. ``image.flatten()[edges]`` has the pixels at both ends of each.
 
     Raises:
-        ValueError: a size below 1.
+        ValueError: a height or width below 1.
 
     Example:
         >>> grid_edges(2, 2).tolist()
@@ -78,11 +71,11 @@ def skip_edges(
         [[[0, 6], [6, 8]]]
     """
     found = [_alike([rule(token) for token in tokens], max(1, least), every) for tokens in sequences]
-    longest = max([0, *map(len, found)])
-    edges = [torch.tensor(pairs + [(0, 0)] * (longest - len(pairs))).view(longest, 2) for pairs in found]
     counts = torch.tensor([len(pairs) for pairs in found], dtype=torch.int64)
-    shaped = torch.stack(edges) if edges else torch.zeros(0, 0, 2)
-    return SkipEdges(shaped.to(torch.int64), checks.length_mask(counts, longest))
+    longest = max([0, *map(len, found)])
+    padded = [pairs + [(0, 0)] * (longest - len(pairs)) for pairs in found]
+    edges = torch.tensor(padded, dtype=torch.int64).view(len(found), longest, 2)
+    return SkipEdges(edges, checks.length_mask(counts, longest))
 
 
 def _alike(keys: Sequence[Hashable | None], least: int, every: bool) -> list[tuple[int, int]]:

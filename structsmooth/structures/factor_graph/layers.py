@@ -21,9 +21,8 @@ AnsweredBy = Literal["chain", "elimination", "relaxation"]
 class Layers:
     """Labels of several layers at each position of a sequence, such as parts of speech and chunks: a factorial CRF.
 
-    The score of labels is the sum of scores of labels, of neighbouring labels within a layer, of labels of two layers
-    at one position, and of pairs of positions that are joined beyond neighbours. ``structure`` is an output space with
-    this score, for all losses and solvers, and ``answered_by`` says which one:
+    ``structure`` is an output space for all losses and solvers, whose scores are the sums of those given below, and
+    ``answered_by`` says which one:
 
     * ``"chain"``: a :class:`~structsmooth.LinearChain` over joint labels, if there are no skip edges and no more than
       ``max_joint`` joint labels. Those that a table ``between`` forbids at all positions, by -inf, are left out;
@@ -31,8 +30,8 @@ class Layers:
     * ``"relaxation"``: the :class:`~structsmooth.factors.LocalPolytope` of this graph, whose ``max`` rounds, and whose
       ``logsumexp`` is a bound: take a hinge. ``graph`` has the graph itself, whose ``max`` may search.
 
-    Layers may have different numbers of labels. Sizes, padding and joint labels are no business of the caller: labels
-    go in by :meth:`join`, and come out by :meth:`split`, :meth:`max` and :meth:`marginals`, as [B, T] for each layer.
+    Layers may have different numbers of labels, [B, T] for each, which go in by :meth:`join`, and come out by
+    :meth:`split`, :meth:`max` and :meth:`marginals`.
 
     Args:
         unary: scores of the labels of each layer, [B, T, S_l].
@@ -42,7 +41,6 @@ class Layers:
         lengths: of the sequences, integers [B]; all T if not given.
         max_joint: largest number of joint labels of a chain, whose oracles take their square for each position.
         max_table: as for :class:`~structsmooth.FactorGraph`.
-        validate_args: as for :class:`~structsmooth.FactorGraph`.
 
     Raises:
         TypeError: a tensor of the wrong dtype.
@@ -77,14 +75,13 @@ class Layers:
         lengths: Tensor | None = None,
         max_joint: int = 1024,
         max_table: int = 2**21,
-        validate_args: bool | None = None,
     ) -> None:
         self.unary, self.transitions = tuple(unary), tuple(transitions)
         self.between, self.skips = dict(between or {}), dict(skips or {})
         self._check()
         self.sizes = tuple(scores.shape[-1] for scores in self.unary)
         self.lengths = checks.lengths_or_all(lengths, "[B]", self.unary[0])
-        self._options = max_table, validate_args
+        self._max_table = max_table
         self._joint = None if self.skips else self._joint_labels(max_joint)
         if self._joint is not None:
             self.structure, self.answered_by = self._chain(self._joint), "chain"
@@ -96,10 +93,10 @@ class Layers:
     @property
     def graph(self) -> FactorGraph:
         """The layers as a graph: label l at position t is node l · T + t."""
-        steps, device = torch.arange(self.unary[0].shape[1], device=self.unary[0].device), self.unary[0].device
-        (batch, length), states = self.unary[0].shape[:2], max(self.sizes)
-        inside = checks.length_mask(self.lengths, length)
-        edges, masks, tables = list[Tensor](), list[Tensor](), list[Tensor]()
+        (batch, length), states, device = self.unary[0].shape[:2], max(self.sizes), self.unary[0].device
+        steps, inside = torch.arange(length, device=device), checks.length_mask(self.lengths, length)
+        edges, masks = [steps.new_zeros(batch, 0, 2)], [inside[:, :0]]
+        tables = [self.unary[0].new_zeros(batch, 0, states, states)]
 
         def add(ends: Tensor, mask: Tensor, scores: Tensor) -> None:
             rows, columns = scores.shape[-2:]
@@ -115,15 +112,13 @@ class Layers:
             add(torch.stack([a * length + steps, b * length + steps], -1), inside, table)
         for layer, (skips, table) in self.skips.items():
             add(layer * length + skips.edges.to(device), skips.mask.to(device), table)
-        none = self.unary[0].new_zeros(batch, 0, states, states)
         return FactorGraph(
             torch.cat([pad(scores, (0, states - scores.shape[-1]), value=-torch.inf) for scores in self.unary], 1),
-            torch.cat([steps.new_zeros(batch, 0, 2), *edges], 1),
-            torch.cat([none, *tables], 1),
+            torch.cat(edges, 1),
+            torch.cat(tables, 1),
             node_mask=inside.repeat(1, len(self.sizes)),
-            edge_mask=torch.cat([inside[:, :0], *masks], 1),
-            max_table=self._options[0],
-            validate_args=self._options[1],
+            edge_mask=torch.cat(masks, 1),
+            max_table=self._max_table,
         )
 
     def join(self, *labels: Tensor) -> Tensor:
@@ -199,13 +194,11 @@ class Layers:
         transition = unary.new_zeros(len(joint), len(joint))
         for own, scores in zip(joint.T, self.transitions, strict=True):
             transition = transition if scores is None else transition + scores[own.unsqueeze(1), own]
-        return LinearChain(unary, transition, self.lengths, validate_args=self._options[1])
+        return LinearChain(unary, transition, self.lengths)
 
     def _inside(self, labels: Sequence[Tensor]) -> Tensor:
         """The positions [B, T] of the sequences, once labels of all layers are checked there."""
         shape = tuple(self.unary[0].shape[:2])
-        if len(labels) != len(self.sizes):
-            raise ValueError(f"labels must be given for each of {len(self.sizes)} layers, got {len(labels)}")
         inside = checks.length_mask(self.lengths, shape[1])
         for layer, (y, size) in enumerate(zip(labels, self.sizes, strict=True)):
             checks.require_integers(f"labels of layer {layer}", y)
@@ -217,26 +210,20 @@ class Layers:
     def _check(self) -> None:
         """Raise unless all scores have the shapes that those of the labels ask for."""
         if not self.unary or len(self.transitions) != len(self.unary):
-            raise ValueError(
-                "unary and transitions must have an entry for each layer, one at least, got "
-                f"{len(self.unary)} and {len(self.transitions)}"
-            )
-        for layer, scores in enumerate(self.unary):
-            checks.require_scores(f"unary[{layer}]", scores)
-            shape = (*self.unary[0].shape[:2], *scores.shape[2:])
-            if scores.dim() != 3 or 0 in scores.shape[1:] or scores.shape != shape:
-                wanted = f"[B, T, S] with the B and T of all layers, {tuple(self.unary[0].shape[:2])}"
-                raise ValueError(f"unary[{layer}] must have shape {wanted}, got {tuple(scores.shape)}")
-        sizes = [scores.shape[-1] for scores in self.unary]
-        tables = [(f"transitions[{k}]", table, (k, k)) for k, table in enumerate(self.transitions) if table is not None]
-        tables += [(f"between[{pair}]", table, pair) for pair, table in self.between.items()]
-        tables += [(f"scores of skips[{layer}]", table, (layer, layer)) for layer, (_, table) in self.skips.items()]
-        for name, table, (a, b) in tables:
-            if not (0 <= a < len(sizes) and 0 <= b < len(sizes)) or (a == b and name.startswith("between")):
+            counts = f"{len(self.unary)} and {len(self.transitions)}"
+            raise ValueError(f"unary and transitions must have an entry for each layer, one at least, got {counts}")
+        at, sizes = tuple(self.unary[0].shape[:2]), [scores.shape[-1] for scores in self.unary]
+        given = [(f"unary[{k}]", scores, [(*at, sizes[k])]) for k, scores in enumerate(self.unary)]
+        pairs = [(f"transitions[{k}]", table, (k, k)) for k, table in enumerate(self.transitions) if table is not None]
+        pairs += [(f"scores of skips[{k}]", table, (k, k)) for k, (_, table) in self.skips.items()]
+        pairs += [(f"between[{pair}]", table, pair) for pair, table in self.between.items()]
+        for name, table, (a, b) in pairs:
+            if not {a, b} <= {*range(len(sizes))} or (name.startswith("between") and a == b):
                 raise ValueError(f"{name} must be of layers from 0 to {len(sizes) - 1}, two for a table between layers")
-            checks.require_scores(name, table)
-            shape = (sizes[a], sizes[b])
-            if not checks.has_shape(table, shape) and not (
-                name.startswith("between") and checks.has_shape(table, (*self.unary[0].shape[:2], *shape))
-            ):
-                raise ValueError(f"{name} must have shape {shape}, got {tuple(table.shape)}")
+            by_position = [(*at, sizes[a], sizes[b])] if name.startswith("between") else []
+            given.append((name, table, [(sizes[a], sizes[b]), *by_position]))
+        for name, scores, shapes in given:
+            checks.require_scores(name, scores)
+            if not checks.has_shape(scores, *shapes):
+                wanted = " or ".join(map(str, shapes))
+                raise ValueError(f"{name} must have shape {wanted}, got {tuple(scores.shape)}")

@@ -1,6 +1,6 @@
 """Graphs in files of the UAI competitions (``MARKOV``), which solvers such as toulbar2, libDAI and merlin exchange."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from structsmooth.structures.factor_graph.layout import Tables
 
 # Of the values of a file, exp and log of scores; and the entries of a table that is padded, or written.
 _LARGEST_SCORE = 700.0
-_MOST_ENTRIES = 2**24
+_MOST_ENTRIES = 2**26
 
 Scope = tuple[int, ...]
 Array = NDArray[np.float64]
@@ -47,11 +47,11 @@ def read_uai(
         https://www.cs.huji.ac.il/project/PASCAL/fileFormat.php
     """
     words = _Words(path)
-    kind = words.next()
+    (kind,) = words.take(1)
     if kind not in ("MARKOV", "BAYES"):
         raise ValueError(f"{path}: a UAI file begins with MARKOV or BAYES, got {kind[:20]!r}")
-    sizes = words.integers(words.integers(1)[0], least=1)
-    scopes = [tuple(words.integers(size, below=len(sizes))) for size in words.lengths(words.integers(1)[0])]
+    sizes = words.integers(words.count(), least=1)
+    scopes = [tuple(words.integers(words.count(), below=len(sizes))) for _ in range(words.count())]
     tables: dict[Scope, Array] = {}
     for scope in scopes:
         ordered, table = tuple(sorted(scope)), words.table(scope, sizes)
@@ -59,7 +59,8 @@ def read_uai(
             raise ValueError(f"{path}: the variables of a table must differ, got {scope}")
         table = table.transpose(np.argsort(scope))
         tables[ordered] = tables[ordered] + table if ordered in tables else table
-    words.end()
+    if words.words[words.place :]:
+        raise ValueError(f"{path}: {len(words.words) - words.place} words are left behind the last table")
     unary, edges, pairwise, factors = _potentials(path, sizes, tables, _observed(evidence, sizes))
     return FactorGraph(unary, edges, pairwise, factors=factors, max_table=max_table, max_sets=max_sets)
 
@@ -77,7 +78,7 @@ def write_uai(graph: FactorGraph, path: str | Path, example: int = 0) -> None:
 
     Raises:
         MemoryError: a factor over too many nodes for a table.
-        ValueError: scores that exp does not hold.
+        ValueError: other scores.
     """
     one = graph[example].to("cpu")
     unary, pairwise = one.unary[0].double(), one.batched().pairwise[0].double()
@@ -115,6 +116,7 @@ def _potentials(
         first[0, v, size:] = -torch.inf
         first[0, v, : observed.get(v, 0)] = first[0, v, observed.get(v, states - 1) + 1 :] = -torch.inf
     pairs, factors = list[Scope](), list[Factor]()
+    _check_entries(f"{path}: the tables of pairs", states**2 * sum(len(scope) == 2 for scope in tables))
     pairwise = torch.zeros(1, sum(len(scope) == 2 for scope in tables), states, states, dtype=torch.float64)
     for scope, array in tables.items():
         table = torch.from_numpy(np.ascontiguousarray(array))
@@ -142,13 +144,11 @@ def _observed(evidence: str | Path | None, sizes: Sequence[int]) -> dict[int, in
         return {}
     words = _Words(evidence)
     if words.words[:1] == ["1"] and len(words.words) % 2 == 0:
-        words.next()
-    observed = {}
-    for _ in range(words.integers(1)[0]):
-        v = words.integers(1, below=len(sizes))[0]
-        observed[v] = words.integers(1, below=sizes[v])[0]
-    words.end()
-    return observed
+        words.take(1)
+    found = words.integers(2 * words.count(), below=max(len(sizes), *sizes))
+    if words.words[words.place :] or any(v >= len(sizes) or s >= sizes[v] for v, s in zip(found[::2], found[1::2])):
+        raise ValueError(f"{evidence}: expected a number of variables, and each with its state, got {found}")
+    return dict(zip(found[::2], found[1::2], strict=True))
 
 
 class _Words:
@@ -156,9 +156,6 @@ class _Words:
 
     def __init__(self, path: str | Path) -> None:
         self.path, self.words, self.place = path, read_text(Path(path)).split(), 0
-
-    def next(self) -> str:
-        return self.take(1)[0]
 
     def take(self, count: int) -> list[str]:
         found = self.words[self.place : self.place + count]
@@ -175,28 +172,20 @@ class _Words:
                 raise ValueError(f"{self.path}: word {self.place} must be an integer {wanted}, got {word[:20]!r}")
         return [int(word) for word in found]
 
-    def lengths(self, count: int) -> Iterator[int]:
-        """Numbers that stand before what they count."""
-        for _ in range(count):
-            yield self.integers(1)[0]
+    def count(self) -> int:
+        return self.integers(1)[0]
 
     def table(self, scope: Scope, sizes: Sequence[int]) -> Array:
         """The logarithms of a table, with an axis for each variable of a scope."""
         shape = [sizes[v] for v in scope]
-        count = self.integers(1)[0]
+        count = self.count()
         if count != prod(shape):
             raise ValueError(f"{self.path}: the table of {scope} must have {prod(shape)} entries, got {count}")
         try:
             entries = np.array(self.take(count), dtype=np.float64)
+            if not (np.isfinite(entries) & (entries >= 0)).all():
+                raise ValueError("it must have numbers from 0, of which logarithms are taken")
         except ValueError as error:
             raise ValueError(f"{self.path}: the table of {scope}: {error}") from None
-        if not (np.isfinite(entries) & (entries >= 0)).all():
-            raise ValueError(
-                f"{self.path}: the table of {scope} must have numbers from 0, of which logarithms are taken"
-            )
         with np.errstate(divide="ignore"):
             return np.log(entries).reshape(shape)
-
-    def end(self) -> None:
-        if self.place < len(self.words):
-            raise ValueError(f"{self.path}: {len(self.words) - self.place} words are left behind the last table")
