@@ -4,19 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
-from structsmooth.markup import Block
 from structsmooth.plain import from_plain
-from structsmooth.tasks.base import Predictions
+from structsmooth.tasks.base import Predictions, Split
 from structsmooth.tasks.text.answers import write_columns
-from structsmooth.tasks.text.shown import tag_results
 from structsmooth.tasks.text.tagging import FittedTagging
 from structsmooth.text.corpus import Corpus, Sentence, Token
 from structsmooth.text.scores import TagScores, entity_scores
 
 _SEPARATOR = "|"
-
-Layers = tuple[list[list[str]], list[list[str]]]
-"""Parts of speech and chunks of sentences."""
 
 
 def together(corpus: Corpus, name: str) -> Corpus:
@@ -49,17 +44,19 @@ class FittedChunking(FittedTagging):
 
     task: Any  # a Chunking, whose module imports this one
 
-    @property
-    def known_tags(self) -> list[str]:
-        """The tags, and the chunks of pairs, by which a file of chunks is known."""
-        return [*self.tags, *sorted({*apart(self.tags)[1]})] if self.task.joint else self.tags
+    def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
+        """As for chunks alone; in files to predict, chunks are the tags."""
+        if self.task.joint and split == "predict":
+            return self.inputs.read(path, apart(self.tags)[1], self.task.reading)
+        return super().read(path, split)
 
     def measure(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[dict[str, float], str]:
         """Of chunks as in :class:`FittedTagging`, and of parts of speech the accuracy and the macro F1."""
         if not self.task.joint:
             return super().measure(examples, outputs)
-        (parts, chunks), (found_parts, found_chunks) = self._layers(examples, outputs)
-        of_chunks, of_parts = entity_scores(chunks, found_chunks), TagScores.of(parts, found_parts)
+        sides = [[apart(tags) for tags in side] for side in self._sides(examples, outputs)]
+        parts, chunks = ([[pair[k] for pair in side] for side in sides] for k in (0, 1))
+        of_parts, of_chunks = TagScores.of(*parts), entity_scores(*chunks)
         metrics = of_chunks.as_dict() | {f"pos_{name}": value for name, value in of_parts.as_dict().items()}
         return metrics, f"parts of speech\n{of_parts}\n\nchunks\n{of_chunks}"
 
@@ -69,11 +66,10 @@ class FittedChunking(FittedTagging):
         write_columns(examples, predictions, self.tags, stream, split)
 
     def output_to_json(self, output: list[str]) -> dict[str, Any]:
-        """The ``tags``, which are chunks beside parts of speech, ``pos``, if both are learned."""
+        """Chunks as ``tags``, and parts of speech as ``pos``."""
         if not self.task.joint:
             return super().output_to_json(output)
-        parts, chunks = apart(output)
-        return {"pos": parts, "tags": chunks}
+        return dict(zip(("pos", "tags"), apart(output), strict=True))
 
     def output_from_json(self, values: Mapping[str, Any]) -> list[str]:
         """The inverse of :meth:`output_to_json`."""
@@ -82,15 +78,3 @@ class FittedChunking(FittedTagging):
             return chunks
         parts = from_plain(list[str], values["pos"], "pos")
         return [_SEPARATOR.join(pair) for pair in zip(parts, chunks, strict=True)]
-
-    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
-        """Scores of chunks and of parts of speech, and which are taken for which."""
-        if not self.task.joint:
-            return super().show_results(examples, outputs)
-        (parts, chunks), (found_parts, found_chunks) = self._layers(examples, outputs)
-        return [*tag_results(chunks, found_chunks, False), *tag_results(parts, found_parts, True)]
-
-    def _layers(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Layers]:
-        """Right tags and those of outputs, each as parts of speech and chunks of all sentences."""
-        sides = ([apart(tags) for tags in side] for side in self._sides(examples, outputs))
-        return [([parts for parts, _ in side], [chunks for _, chunks in side]) for side in sides]

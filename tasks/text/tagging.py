@@ -69,11 +69,6 @@ class FittedTagging(TaggingDistribution):
     input_json: ClassVar[Mapping[str, str]] = {"tokens": "words"}
     output_json: ClassVar[tuple[str, Any]] = ("tags", list[str])
 
-    @property
-    def known_tags(self) -> list[str]:
-        """The tags by which a column of tags is known in files to predict."""
-        return self.tags
-
     def read(self, path: str | TextIO, split: Split = "predict") -> Corpus:
         """Sentences of a file as :meth:`Tagging.read` reads it; files to predict may lack the tags.
 
@@ -81,7 +76,7 @@ class FittedTagging(TaggingDistribution):
             ValueError: columns of the training data that the file lacks.
         """
         if split == "predict":
-            return self.inputs.read(path, self.known_tags, self.task.reading)
+            return self.inputs.read(path, self.tags, self.task.reading)
         name, corpus = source_name(path), self.task.read(path, split)
         if split != "train" and isinstance(corpus, TextCorpus):
             corpus = corpus.cut(self.inputs.how)

@@ -33,12 +33,7 @@ def grid_edges(height: int, width: int, *, diagonals: bool = False, device: torc
 
 
 class SkipEdges(NamedTuple):
-    """Pairs of positions in each of B sequences.
-
-    Attributes:
-        edges: the positions, int64 [B, E, 2]; zeros at padding.
-        mask: bool [B, E], false at padding.
-    """
+    """Pairs of positions in each of B sequences, int64 [B, E, 2], and a mask [B, E], false at padding."""
 
     edges: Tensor
     mask: Tensor

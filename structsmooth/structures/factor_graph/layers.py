@@ -14,9 +14,6 @@ from structsmooth.structures.factor_graph.connections import SkipEdges
 from structsmooth.structures.factor_graph.graph import FactorGraph
 from structsmooth.structures.factor_graph.local_polytope import LocalPolytope
 
-Pair = tuple[int, int]
-AnsweredBy = Literal["chain", "elimination", "relaxation"]
-
 
 class Layers:
     """Labels of several layers at each position of a sequence, such as parts of speech and chunks: a factorial CRF.
@@ -51,25 +48,23 @@ class Layers:
 
     Example:
         >>> from structsmooth import StructuralHinge
-        >>> pos, chunk = torch.zeros(1, 4, 3), torch.zeros(1, 4, 2)
-        >>> agree = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-        >>> layers = Layers([pos, chunk], [torch.zeros(3, 3), None], {(0, 1): agree})
-        >>> gold = torch.tensor([[0, 1, 1, 2]]), torch.tensor([[0, 1, 1, 0]])
-        >>> StructuralHinge.crf()(layers.structure, layers.join(*gold)) > 0
+        >>> first, second = torch.zeros(1, 4, 3), torch.tensor([[[0.0, 1.0]] * 4])
+        >>> layers = Layers([first, second], [torch.zeros(3, 3), None], {(0, 1): torch.eye(3)[:, :2]})
+        >>> value, (best, _) = layers.max()
+        >>> value, best, layers.answered_by
+        (tensor([8.]), tensor([[1, 1, 1, 1]]), 'chain')
+        >>> StructuralHinge.crf()(layers.structure, layers.join(best, torch.ones_like(best))) > 0
         tensor(True)
-        >>> value, (best_pos, best_chunk) = layers.max()
-        >>> value, layers.answered_by, best_chunk.shape
-        (tensor([4.]), 'chain', torch.Size([1, 4]))
     """
 
     structure: LinearChain | FactorGraph
-    answered_by: AnsweredBy
+    answered_by: Literal["chain", "elimination", "relaxation"]
 
     def __init__(
         self,
         unary: Sequence[Tensor],
         transitions: Sequence[Tensor | None],
-        between: Mapping[Pair, Tensor] | None = None,
+        between: Mapping[tuple[int, int], Tensor] | None = None,
         *,
         skips: Mapping[int, tuple[SkipEdges, Tensor]] | None = None,
         lengths: Tensor | None = None,
@@ -143,15 +138,13 @@ class Layers:
 
         So sentences with parts of speech alone and others with chunks alone train one model.
         """
-        inside = self._inside([y.clamp_min(0) for y in labels])
+        free = ~self._inside([y.clamp_min(0) for y in labels])
+        states = [torch.arange(size, device=free.device) for size in self.sizes]
+        each = [(y.unsqueeze(-1) == j) | ((y < 0) | free).unsqueeze(-1) for y, j in zip(labels, states, strict=True)]
         if self._joint is None:
-            known = torch.cat([y.clamp_min(0) for y in labels], 1)
-            states = torch.arange(max(self.sizes), device=known.device)
-            return known, (known.unsqueeze(-1) == states) | (torch.cat(labels, 1) < 0).unsqueeze(-1)
-        agrees = [
-            (y.unsqueeze(-1) == own) | (y < 0).unsqueeze(-1) for y, own in zip(labels, self._joint.T, strict=True)
-        ]
-        allowed = torch.stack(agrees).all(0) | ~inside.unsqueeze(-1)
+            allowed = torch.cat([pad(known, (0, max(self.sizes) - known.shape[-1])) for known in each], 1)
+        else:
+            allowed = torch.stack([known[..., j] for known, j in zip(each, self._joint.T, strict=True)]).all(0)
         return allowed.to(torch.uint8).argmax(-1), allowed
 
     def split(self, y: Tensor) -> tuple[Tensor, ...]:

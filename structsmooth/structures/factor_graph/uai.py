@@ -28,10 +28,9 @@ def read_uai(
 ) -> FactorGraph:
     """The graph of a file in the format UAI, with the logarithms of its tables as scores, in float64; B = 1.
 
-    Zeros are -inf. Tables of the same variables are added up: those of one variable to ``unary``, those of two to
-    ``pairwise``, and larger ones are :class:`Table` factors. Variables with fewer states than others have -inf for the
-    states that they lack. ``graph.max()`` is the most probable explanation (MPE), whose value is the logarithm of the
-    product, and ``graph.logsumexp()`` the logarithm of the partition function (PR).
+    Zeros are -inf, and so are states that a variable lacks. Tables of the same variables are added up; those of more
+    than two are :class:`Table` factors. ``graph.max()`` is the most probable explanation (MPE), and
+    ``graph.logsumexp()`` the logarithm of the partition function (PR).
 
     Args:
         path: of a ``MARKOV`` file, or a ``BAYES`` file, whose tables mean the same.
@@ -68,13 +67,8 @@ def read_uai(
 def write_uai(graph: FactorGraph, path: str | Path, example: int = 0) -> None:
     """Write an example of a batch as a ``MARKOV`` file, whose tables are exp of scores, with 0 for -inf.
 
-    Nodes that the example lacks are left out, and the others counted anew, and so are states above the last that a node
-    allows. All factors are written as tables.
-
-    Args:
-        graph: any scores within ±700, which exp and float64 hold, or -inf.
-        path: of the file.
-        example: which one.
+    Nodes that the example lacks are left out, and the others counted anew; so are states above the last that a node
+    allows. Scores are within ±700, whose exp float64 holds, or -inf.
 
     Raises:
         MemoryError: a factor over too many nodes for a table.
@@ -146,9 +140,10 @@ def _observed(evidence: str | Path | None, sizes: Sequence[int]) -> dict[int, in
     if words.words[:1] == ["1"] and len(words.words) % 2 == 0:
         words.take(1)
     found = words.integers(2 * words.count(), below=max(len(sizes), *sizes))
-    if words.words[words.place :] or any(v >= len(sizes) or s >= sizes[v] for v, s in zip(found[::2], found[1::2])):
+    observed = dict(zip(found[::2], found[1::2], strict=True))
+    if words.words[words.place :] or any(v >= len(sizes) or state >= sizes[v] for v, state in observed.items()):
         raise ValueError(f"{evidence}: expected a number of variables, and each with its state, got {found}")
-    return dict(zip(found[::2], found[1::2], strict=True))
+    return observed
 
 
 class _Words:

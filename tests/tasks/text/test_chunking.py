@@ -130,9 +130,6 @@ def test_joint_writes_and_measures_both_columns(path, tmp_path):
     chunks = [s.tags for s in Chunking().read(path)]
     assert metrics["f1"] == entity_scores(chunks, [["B-NP"] * len(tags) for tags in chunks]).f1
     assert "macro F1" in table
-    titles = [block.caption for block in fitted.show_results(sentences, wrong)]
-    assert titles[0] == "Entities by type"
-    assert titles[2] == "Tokens by tag"
 
 
 def test_joint_is_saved_and_takes_text_and_json(path, tmp_path):
