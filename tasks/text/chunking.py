@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TextIO
 
-from structsmooth.costs import Cost, NormalizedHamming
+from structsmooth.costs import Cost, Hamming, NormalizedHamming
 from structsmooth.tasks.base import FittedTask, Split
 from structsmooth.tasks.text.joint import FittedChunking, together
 from structsmooth.tasks.text.tagging import Tagging
@@ -23,8 +23,7 @@ class Chunking(Tagging):
 
     Args:
         joint: learn parts of speech, the first column behind the words, together with chunks, by words alone: a chain
-            over the pairs of both that occur, whose attributes are the rich ones of ``ner``. Other settings then suit
-            it better, such as --lam 10/n.
+            over the pairs of both that occur, whose attributes and cost are those of ``ner``. λ of 10/n suits it.
 
     Reference:
         Osokin et al. (2016), appendix I.2; Sha and Pereira (2003), "Shallow Parsing with Conditional Random Fields".
@@ -36,7 +35,6 @@ class Chunking(Tagging):
     summary: ClassVar[str] = "text chunking: linear chains on CoNLL column files"
     # CoNLL-2000 (Tjong Kim Sang and Buchholz 2000).
     data: ClassVar[Mapping[str, str]] = {split: f"conll2000/{split}.txt.gz" for split in ("train", "test")}
-    cost: ClassVar[Cost] = NormalizedHamming()
     lam: ClassVar[str] = "50/n"
     passes: ClassVar[int] = 20
     solver: ClassVar[str] = "proximal-bcfw"
@@ -53,6 +51,11 @@ class Chunking(Tagging):
     def templates(self) -> Templates:
         """Those of the paper, or for parts of speech those of named entities."""
         return RICH if self.joint else CHUNKING
+
+    @property
+    def cost(self) -> Cost:  # type: ignore[override]
+        """The fraction of wrong tags, or the number of wrong pairs."""
+        return Hamming() if self.joint else NormalizedHamming()
 
     @property
     def headline(self) -> str:  # type: ignore[override]
