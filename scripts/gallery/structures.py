@@ -24,7 +24,7 @@ from structsmooth import (
     Subwindows,
     Tree,
 )
-from structsmooth.factors import Automaton
+from structsmooth.factors import Automaton, grid_edges
 from structsmooth.plots.panels import COLOURS
 from structsmooth.structures import Accepted, Grammar, LowRankChain, Productions, SiblingTree
 
@@ -124,7 +124,7 @@ def binary_graph() -> Figure:
     truth = ((rows - 24) ** 2 / 260 + (columns - 22) ** 2 / 150 < 1) | ((rows > 30) & (rows < 40) & (columns > 8))
     noisy = truth + np.random.default_rng(0).normal(0, 0.9, truth.shape)
     score = torch.from_numpy(2 * noisy - 1).reshape(1, -1)
-    edges = _grid(size, size)
+    edges = grid_edges(size, size)
     same = 1.3 * torch.eye(2).double().expand(1, len(edges), 2, 2)
     structure = BinaryGraph(torch.stack([torch.zeros_like(score), score], -1), edges, same)
     margins = structure.max_marginals()[0].diff(dim=-1).reshape(size, size)
@@ -143,7 +143,7 @@ def factor_graph() -> Figure:
     truth[3:, 3:11] = 2
     scores = 1.0 * np.eye(3)[truth] + np.random.default_rng(2).normal(0, 0.7, (height, width, 3))
     unary = torch.from_numpy(scores.reshape(1, -1, 3))
-    edges = _grid(height, width)
+    edges = grid_edges(height, width)
     structure = FactorGraph(unary, edges, 0.7 * torch.eye(3).double())
     probabilities = structure.marginals()[0][0].amax(-1).reshape(height, width)
     figure, (left, middle, right) = _panels("best labels alone", "best labels together", "largest marginals")
@@ -319,14 +319,6 @@ def _iou(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     inner = np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2])
     common = float(inner.clip(0).prod())
     return common / (float((a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod()) - common)
-
-
-def _grid(height: int, width: int) -> Tensor:
-    """Edges between neighbours of a grid, whose nodes are counted row by row: [E, 2]."""
-    numbers = torch.arange(height * width).reshape(height, width)
-    across = torch.stack([numbers[:, :-1].flatten(), numbers[:, 1:].flatten()], 1)
-    down = torch.stack([numbers[:-1].flatten(), numbers[1:].flatten()], 1)
-    return torch.cat([across, down])
 
 
 def _bumps(places: NDArray[np.int64], size: tuple[int, int], noise: float) -> Tensor:

@@ -15,16 +15,23 @@ Spans = Callable[[Sequence[Sequence[str]]], Sequence[Sequence[ProbableEntity]]]
 """What gives the entities of a tagging of each sentence, with their probabilities."""
 
 
-def write_columns(examples: Sequence[Sentence], predictions: Predictions, tags: Sequence[str], stream: TextIO) -> None:
+def write_columns(
+    examples: Sequence[Sentence],
+    predictions: Predictions,
+    tags: Sequence[str],
+    stream: TextIO,
+    split: Callable[[list[str]], Sequence[list[str]]] = lambda tags: [tags],
+) -> None:
     """Write the columns that were read, and behind them a column for each alternative, the best one first.
 
     Where there are several, a comment line before the sentence has their scores in the same order. A sentence with
-    fewer possible taggings gets fewer columns. ``tags`` are all that may be predicted.
+    fewer possible taggings gets fewer columns. ``tags`` are all that may be predicted; ``split`` makes several columns
+    of a tagging.
     """
     separator = "\t" if any(" " in tag for tag in tags) else separator_of(examples)
     for sentence, ranked in zip(examples, predictions, strict=True):
         write_scores(ranked, stream)
-        *others, last = [tags for _, tags in ranked]
+        *others, last = [column for _, tagging in ranked for column in split(tagging)]
         gold = [] if sentence.tags is None else [sentence.tags]
         write_conll([Sentence(sentence.words, [*sentence.columns, *gold, *others])], [last], stream, separator)
 

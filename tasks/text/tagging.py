@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
-from typing import Annotated, Any, ClassVar, Literal, TextIO
+from typing import Annotated, Any, ClassVar, Literal, TextIO, cast
 
 from torch import Tensor
 
@@ -382,4 +382,5 @@ class Tagging(Encoded):
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             attributes = DictionaryEncoder.of_counts(counts)
         attributes = self.beside_encoder(attributes, corpus, self.attributes_cache, gathered)
-        return FittedTagging(replace(self, scheme=scheme), attributes, sorted(found), inputs)
+        fitted = cast(type[FittedTagging], self.fitted_type)
+        return fitted(replace(self, scheme=scheme), attributes, sorted(found), inputs)

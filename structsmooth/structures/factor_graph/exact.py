@@ -6,7 +6,7 @@ zeros where there is no node, edge or table.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from structsmooth.structures.tree import Tree
 Rows = Tensor | slice  # of some examples
 # The structure whose oracles are those of some examples, from their scores.
 Bind = Callable[[Tensor, Tensor, Tensor], Structure]
+Way = Literal["tree", "elimination", "search"]
 
 
 class Limits(NamedTuple):
@@ -33,10 +34,11 @@ class Limits(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Examples that are solved together, and the structure whose oracles solve them."""
+    """Examples that are solved together, the structure whose oracles solve them, and what it does."""
 
     rows: Tensor
     bind: Bind
+    way: Way
 
 
 def hessian_product(
@@ -106,12 +108,13 @@ def groups(layout: Layout, tables: Tables, sizes: tuple[int, ...], limits: Limit
     others = []
     for graph, listed in alike.items():
         members, plan = torch.tensor(listed), elimination(*graph, sizes)
-        bind: Bind = partial(Eliminated, plan=plan, tables=tables)
-        if not plan.order(limits.max_table):
-            own = tables._replace(scopes=tables.scopes[members])
-            bind = partial(_searched, layout=layout.rows(members), tables=own, limits=limits)
-        others.append(Group(members, bind))
-    return [Group(rows, trees), *others] if len(rows) or not others else others
+        if plan.order(limits.max_table):
+            others.append(Group(members, partial(Eliminated, plan=plan, tables=tables), "elimination"))
+            continue
+        own = tables._replace(scopes=tables.scopes[members])
+        search = partial(_searched, layout=layout.rows(members), tables=own, limits=limits)
+        others.append(Group(members, search, "search"))
+    return [Group(rows, trees, "tree"), *others] if len(rows) or not others else others
 
 
 def _searched(
@@ -155,6 +158,6 @@ class Exact(NamedTuple):
         """Answers for all examples: ``run`` is called with structures and their rows."""
         if len(self.groups) == 1:
             return run(self.groups[0].bind(*self.scores), slice(None))
-        answers = [run(bind(*(scores[rows] for scores in self.scores)), rows) for rows, bind in self.groups]
-        order = torch.cat([rows for rows, _ in self.groups]).argsort()
+        answers = [run(bind(*(scores[rows] for scores in self.scores)), rows) for rows, bind, _ in self.groups]
+        order = torch.cat([group.rows for group in self.groups]).argsort()
         return tuple(torch.cat(answer)[order] for answer in zip(*answers, strict=True))

@@ -10,6 +10,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import Structure, check_k, widened_pair
 from structsmooth.structures.factor_graph import forms, operators
 from structsmooth.structures.factor_graph.binding import bind
+from structsmooth.structures.factor_graph.exact import Way
 from structsmooth.structures.factor_graph.expansion import Automata, Roles
 from structsmooth.structures.factor_graph.factors import Factor
 from structsmooth.structures.factor_graph.layout import (
@@ -49,7 +50,8 @@ class FactorGraph(Structure):
 
     Args:
         unary: scores [B, N, S] of each label, floating point; -inf for states that a node does not have.
-        edges: ends a and b of each edge, integers [E, 2] for all examples or [B, E, 2]; a ≠ b, no pair twice.
+        edges: ends a and b of each edge, integers [E, 2] for all examples or [B, E, 2]; a ≠ b. The scores of edges that
+            join the same nodes add up; one edge with their sum makes the relaxation tighter.
         pairwise: scores of pairs: [S, S] for all edges, [E, S, S] or [B, E, S, S], entry [..., i, j] for y_a = i and
             y_b = j; or Potts strengths [B, E], the score of y_a = y_b.
         node_mask: [B, N], false at padding; all true if not given.
@@ -63,8 +65,8 @@ class FactorGraph(Structure):
 
     Raises:
         TypeError: a tensor of the wrong dtype.
-        ValueError: wrong shapes or values, tensors on different devices, an edge from a node to itself, to padding or
-            given twice, or a ``pairwise`` that could be a table for all edges as well as Potts strengths.
+        ValueError: wrong shapes or values, tensors on different devices, an edge from a node to itself or to
+            padding, or a ``pairwise`` that could be a table for all edges as well as Potts strengths.
         MemoryError: a search exceeds ``max_sets``, or factors have too many states.
         NotImplementedError: factors under ``torch.compile``, where graphs made outside may be used.
 
@@ -156,6 +158,11 @@ class FactorGraph(Structure):
     def batched(self) -> "FactorGraph":
         """The same graphs with tables [B, E, S, S]."""
         return self if self.pairwise.dim() == 4 else self.replace(self.unary, self._tables, *self.potentials[2:])
+
+    @property
+    def solved_by(self) -> list[Way]:
+        """Which exact oracle solves each example: ``"tree"``, ``"elimination"`` or ``"search"``, as listed above."""
+        return operators.ways(self._tabled, self.max_table)
 
     def score(self, y: Tensor) -> Tensor:
         """Score of the labelings ``y`` [B, N]: [B], differentiable."""

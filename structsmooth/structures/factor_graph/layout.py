@@ -215,7 +215,7 @@ def checked(unary: Tensor, edges: Tensor, node_mask: Tensor | None, edge_mask: T
 
 
 def check_edges(layout: Layout) -> None:
-    """Raise ``ValueError`` for edges to nodes that there are not, from a node to itself, to padding, or given twice."""
+    """Raise ``ValueError`` for edges to nodes that there are not, from a node to itself, or to padding."""
     nodes = layout.node_mask.shape[1]
     ends = layout.edges
     outside = ((ends < 0) | (ends >= nodes)).any(-1)
@@ -224,14 +224,6 @@ def check_edges(layout: Layout) -> None:
     inside = torch.where(layout.edge_mask.unsqueeze(-1), ends, 0)
     real = layout.node_mask.gather(1, inside.flatten(1)).view_as(inside).all(-1)
     _refuse(layout, ~real, "must not lead to padding")
-    joint = inside.amin(-1) * nodes + inside.amax(-1)
-    index = torch.arange(joint.shape[1], device=joint.device)
-    joint = torch.where(layout.edge_mask, joint, -1 - index)
-    order = joint.argsort(dim=1, stable=True)
-    ordered = joint.gather(1, order)
-    again = torch.zeros_like(layout.edge_mask)
-    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
-    _refuse(layout, torch.zeros_like(again).scatter(1, order, again), "must join no two nodes twice: add up the scores")
 
 
 def _refuse(layout: Layout, wrong: Tensor, rule: str) -> None:

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from structsmooth.compiled.threads import on_own_thread
 from structsmooth.structures import derivatives, operators
 from structsmooth.structures.best_max_marginal_first import sorted_downwards
-from structsmooth.structures.factor_graph.exact import Exact, Limits, groups, hessian_product, sizes_of
+from structsmooth.structures.factor_graph.exact import Exact, Limits, Way, groups, hessian_product, sizes_of
 from structsmooth.structures.factor_graph.layout import Tabled, Tables
 from structsmooth.structures.operators import (
     exp_oracle_backward,
@@ -41,6 +41,12 @@ def _exact(graph: Sequence[Tensor], max_table: int, max_sets: int = 1, variables
     given = Tabled(*on_cpu(*graph))
     limits, tables = Limits(max_table, max_sets, variables), Tables(given.scopes, given.transitions)
     return Exact(given.scores_in_float64(), given, groups(given.layout, tables, sizes_of(given.unary), limits))
+
+
+def ways(graph: Tabled, max_table: int) -> list[Way]:
+    """How each example is solved."""
+    found = {b: group.way for group in _exact(graph, max_table).groups for b in group.rows.tolist()}
+    return [found[b] for b in sorted(found)]
 
 
 def _with_scores(exact: Exact, *potentials: Tensor) -> Exact:

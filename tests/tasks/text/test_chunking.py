@@ -1,5 +1,7 @@
 """Chunking end to end on a tiny corpus."""
 
+from io import StringIO
+
 import pytest
 import torch
 from attributes import sentence_attributes
@@ -8,8 +10,9 @@ from small_tasks import CHUNKS
 from structsmooth import BCFW
 from structsmooth.costs import NormalizedHamming
 from structsmooth.files import DATA_VARIABLE
-from structsmooth.tasks import Chunking
+from structsmooth.tasks import NER, Chunking
 from structsmooth.text.corpus import Sentence
+from structsmooth.text.scores import entity_scores
 
 
 @pytest.fixture
@@ -92,3 +95,64 @@ def test_tags_that_training_data_did_not_have_are_named():
     fitted = Chunking().fit([Sentence(["the", "cat"], [["DT", "NN"]], ["B-NP", "I-NP"])])
     with pytest.raises(ValueError, match="tags that the training data did not have: B-PP"):
         fitted.problem([Sentence(["in", "here"], [["IN", "RB"]], ["B-PP", "O"])])
+
+
+def pairs_of(sentences):
+    """Words with pairs of part of speech and chunk as tags."""
+    return [Sentence(s.words, [], [f"{a}|{b}" for a, b in zip(s.columns[0], s.tags, strict=True)]) for s in sentences]
+
+
+def test_joint_is_a_chain_over_the_pairs_that_occur(path):
+    fitted, sentences, result = trained(path, joint=True)
+    by_hand = NER(scheme="plain", bits=0, words_only=True, rich=True).fit(pairs_of(Chunking().read(path)))
+    assert fitted.tags == by_hand.tags
+    assert fitted.attributes == by_hand.attributes
+    predictions = fitted.predict(result.weights, sentences, 2)
+    assert predictions == by_hand.predict(result.weights, sentences, 2)
+    assert result.history[-1].gap < 0.002
+
+
+def test_joint_writes_and_measures_both_columns(path, tmp_path):
+    fitted, sentences, result = trained(path, joint=True)
+    predictions = fitted.predict(result.weights, fitted.read(path), 2)
+    stream = StringIO()
+    fitted.write(fitted.read(path), predictions, stream)
+    rows = [line.split() for line in stream.getvalue().splitlines() if line and not line.startswith("# ")]
+    assert [row[:3] for row in rows] == [line.split() for line in CHUNKS.splitlines() if line]
+    pairs = [f"{pos}|{chunk}" for _, _, _, pos, chunk, _, _ in rows]
+    assert pairs == [tag for output in outputs(predictions) for tag in output]
+
+    wrong = [["NN|B-NP"] * len(s) for s in sentences]
+    metrics, table = fitted.measure(sentences, wrong)
+    gold = [line.split() for line in CHUNKS.splitlines() if line]
+    assert metrics["pos_accuracy"] == sum(pos == "NN" for _, pos, _ in gold) / len(gold)
+    assert metrics["accuracy"] == sum(chunk == "B-NP" for _, _, chunk in gold) / len(gold)
+    chunks = [s.tags for s in Chunking().read(path)]
+    assert metrics["f1"] == entity_scores(chunks, [["B-NP"] * len(tags) for tags in chunks]).f1
+    assert "macro F1" in table
+
+
+def test_joint_is_saved_and_takes_text_and_json(path, tmp_path):
+    fitted, _, result = trained(path, joint=True)
+    back = Chunking.from_dict(fitted.to_dict())
+    text = back.examples(["He reckons the deficit"])
+    ((_, output),) = back.predict(result.weights, text)[0]
+    assert ((_, output),) == (fitted.predict(result.weights, text)[0][0],)
+    told = back.output_to_json(output)
+    assert list(zip(told["pos"], told["tags"], strict=True)) == [tuple(tag.split("|")) for tag in output]
+    assert back.output_from_json(told) == output
+    with pytest.raises(TypeError, match="pos must be of type list, got str"):
+        back.output_from_json({"tags": told["tags"], "pos": "NN"})
+
+
+@pytest.mark.parametrize("content", ["The B-NP\ncat I-NP\n", "The DT B|NP\ncat NN I|NP\n"])
+def test_joint_needs_both_columns(tmp_path, content):
+    (tmp_path / "other.txt").write_text(content)
+    with pytest.raises(ValueError, match=r"other\.txt: joint needs columns of words, parts of speech and chunks"):
+        Chunking(joint=True).read(str(tmp_path / "other.txt"))
+
+
+@pytest.mark.parametrize("settings", [{"scheme": "BIO"}, {"column": "upos"}, {"unknown": "_"}])
+def test_joint_refuses_what_pairs_do_not_have(settings):
+    with pytest.raises(ValueError, match="joint takes pairs of columns as they are"):
+        Chunking(joint=True, **settings)
