@@ -1,6 +1,8 @@
 """Context-free grammars: trees of rules over words."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,7 +10,8 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.checks import check_lengths, length_mask
-from structsmooth.structures.productions import Productions, derivations
+from structsmooth.structures.inside_outside import operators as inside_outside
+from structsmooth.structures.productions import Productions, derivation_handle, derivations
 from structsmooth.structures.programs import DynamicProgram, Program
 
 
@@ -52,6 +55,7 @@ class Grammar(DynamicProgram):
         (tensor([0.]), [[0, 0], [0, 1], [1, 1]], [0, 2, 1])
     """
 
+    oracles = replace(DynamicProgram.oracles, cpu=inside_outside)
     potential_names = ("lexical", "rules", "start", "spans")
     row_names = ("lengths",)
     field_names = ("potential_dims", "symbols", "productions")
@@ -117,7 +121,16 @@ class Grammar(DynamicProgram):
 
     def program(self) -> Program:
         """The program of :func:`~structsmooth.structures.productions.derivations`."""
-        return derivations(*self.lexical.shape[1:], self.symbols, self.productions.rules)
+        return derivations(*self._program_sizes)
+
+    @property
+    def handle(self) -> int:
+        """The number of :meth:`program`, which is built where one of its passes is needed."""
+        return derivation_handle(*self._program_sizes)
+
+    @property
+    def _program_sizes(self) -> tuple[Any, ...]:
+        return *self.lexical.shape[1:], self.symbols, self.productions.rules
 
     def program_scores(self) -> Tensor:
         """Scores of words, rules, starts and spans: [B, P]."""
