@@ -29,6 +29,7 @@ from structsmooth.compiled.jit import compiled, entry_point, inlined
 _FLOOR = 1e-280  # above all that one number can lose, which is less than 1e-308 for each of its summands
 _DEAD = 1e-290  # below it, numbers are zero, so that derivatives by others are finite
 _SAFE = 1e-260  # from here on, what a number can have lost is less than its last digit
+_LARGE = 1e20  # the most that rules of one symbol may multiply by, so that others stay far from 1e-308
 _CLOSE = 1e-14
 _LOG_2, _REST = 0.693147180369123816490, 1.90821492927058770002e-10  # products with integers are exact
 _POWERS = 2.0 ** -np.arange(1076.0)  # the last one is 0
@@ -60,7 +61,7 @@ def _load(scores, numbers, floor, factors):
 
 @compiled
 def _load_spans(scores, n, is_relative, floor, span, scale):
-    """Factors ``span`` [n, N, n], relative to the largest of the span, or to 1, and their exponents ``scale`` [n, n]."""
+    """Factors ``span`` [n, N, n], relative to the largest of the span or to 1, and exponents ``scale`` [n, n]."""
     for d in range(n):
         for i in range(n - d):
             largest = -np.inf
@@ -164,7 +165,7 @@ def _finish(chains, d, single, span, floor, inner, value, count):
         for r in range(above[a], above[a + 1]):
             for i in range(count):
                 inner[a, i] += single[r] * value[below[r], i]
-        if others[min(d, 1), a] or above[a] < above[a + 1]:
+        if others[1 if d else 0, a] or above[a] < above[a + 1]:
             for i in range(count):
                 found = inner[a, i] + floor
                 least = min(least, found)
@@ -182,23 +183,32 @@ def _finish(chains, d, single, span, floor, inner, value, count):
 
 @compiled
 def _rescale(value, count, units, scale):
-    """Divide ``value`` [N, count] by powers of two, of which the inverses go to ``units`` and exponents to ``scale``."""
+    """Divide ``value`` [N, count] by powers of two near the largest, which are added to ``scale``; returns that.
+
+    ``units`` are the inverses of these powers.
+    """
+    largest = 0.0
     units[:count] = 0.0
     for a in range(value.shape[0]):
         for i in range(count):
             units[i] = max(units[i], value[a, i])
     for i in range(count):
         exponent = np.floor(np.log2(units[i])) if units[i] > 0.0 else -np.inf
-        units[i] = ldexp(1.0, -int(exponent)) if units[i] > 0.0 else 1.0
+        largest = max(largest, units[i])
+        units[i] = ldexp(1.0, -int(exponent)) if 0.0 < units[i] < np.inf else 1.0
         scale[i] += exponent
     for a in range(value.shape[0]):
         for i in range(count):
             value[a, i] *= units[i]
+    return largest
 
 
 @compiled
 def _inside(grammar, layout, scores, n, floor, room):
-    """Fills the room of a sentence of n words: mantissa and exponent of the sum over trees, and the smallest number."""
+    """Fills the room of a sentence of n words: mantissa and exponent of the sum over trees, and the smallest number.
+
+    The mantissa is infinite if numbers become too large.
+    """
     splits, (heads, pair, numbers, _, _, _), chains = grammar
     words, tags, symbols = layout
     factors, single, lexical, start, span, inner, value, scale, units, sums, weights, weighted, top = room
@@ -212,7 +222,9 @@ def _inside(grammar, layout, scores, n, floor, room):
         scale[0, i] += _load(scores[i * tags :], np.arange(tags), floor, lexical[i])
     inner[:n] = 0.0
     inner[0, :tags] = lexical.T
-    least = np.inf
+    least, largest = np.inf, 0.0
+    for r in range(single.shape[0]):
+        largest = max(largest, single[r])
     for d in range(n):
         count = n - d
         if d > 0:
@@ -225,12 +237,12 @@ def _inside(grammar, layout, scores, n, floor, room):
             for i in range(count):
                 scale[d, i] += top[i] + exponent
         least = min(least, _finish(chains, d, single, span[d], floor, inner[d], value[d], count))
-        _rescale(value[d], count, units[d], scale[d])
+        largest = max(largest, _rescale(value[d], count, units[d], scale[d]))
     exponent = _load(scores[spans - symbols :], np.arange(symbols), floor, start)
     total = floor
     for a in range(symbols):
         total += start[a] * value[n - 1, a, 0]
-    return total, exponent + scale[n - 1, 0], min(least, total)
+    return total if largest < _LARGE else np.inf, exponent + scale[n - 1, 0], min(least, total)
 
 
 @compiled
@@ -258,7 +270,7 @@ def _add_outside_products(splits, value, weighted, weights, d, count, slopes, le
 
 @compiled
 def _divide_rules(rules, factors, sums, by_inner, count, slopes, parts):
-    """From derivatives ``by_inner`` [N, count] to those by sums, ``slopes`` [Q, count], and expected numbers of rules."""
+    """From derivatives ``by_inner`` [N, count] to ``slopes`` [Q, count], those by sums; adds the numbers of rules."""
     _, _, numbers, by_pair, sorted_rules, head = rules
     for q in range(by_pair.shape[0] - 1):
         r = by_pair[q]
@@ -362,12 +374,12 @@ def batch_sums(grammar, layout, scores, lengths, values, parts, exact, begin, en
         if n == 0 or not _are_below_infinity(scores[b]):
             continue
         total, exponent, least = _inside(grammar, layout, scores[b], n, 0.0, room)
+        if not total < np.inf:
+            continue
         if least < _SAFE:
             bound, higher, _ = _inside(grammar, layout, scores[b], n, _FLOOR, _make_room(grammar, layout))
             if not (total > 0.0 and higher == exponent and bound - total <= _CLOSE * total):
                 continue
-        if not total < np.inf:
-            continue
         exact[b], values[b] = True, np.log(total) + exponent * _LOG_2 + exponent * _REST
         if parts.shape[1] > 0:
             parts[b] = 0.0
@@ -376,7 +388,7 @@ def batch_sums(grammar, layout, scores, lengths, values, parts, exact, begin, en
 
 @compiled
 def _are_below_infinity(scores):
+    wrong = 0
     for i in range(scores.shape[0]):
-        if not scores[i] < np.inf:
-            return False
-    return True
+        wrong += not scores[i] < np.inf
+    return wrong == 0

@@ -108,7 +108,8 @@ _value = compiled_operator(
 
 def log_partition(scores: Tensor, lengths: Tensor, handle: int) -> Tensor:
     """Log-partition [B]; if a gradient is asked, by the passes that find it, too."""
-    return (sums if asks_gradients(scores) else _value)(scores, lengths, handle)[0]
+    log_z: Tensor = (sums if asks_gradients(scores) else _value)(scores, lengths, handle)[0]
+    return log_z
 
 
 def marginals(scores: Tensor, lengths: Tensor, handle: int) -> tuple[Tensor]:
