@@ -86,20 +86,19 @@ class Alignment(DynamicProgram):
         self.offset = zero.expand(scores.shape[0]) if offset is None else offset
         self._set_rows(lengths, band, allowed_moves)
         super().__init__(validate_args, backend)
-        if self.validate_args:
-            whole = self.lengths.new_tensor([scores.shape[1], self.columns])
-            if bool(((self.lengths < 0) | (self.lengths > whole)).any()):
-                raise ValueError(
-                    f"lengths must be from 0 to T, U = {tuple(whole.tolist())}, got {self.lengths.tolist()}"
-                )
+        if self.validate_args and lengths is not None:
+            found, whole = self.lengths.cpu().numpy(), (scores.shape[1], self.columns)
+            if (found < 0).any() or (found > whole).any():
+                raise ValueError(f"lengths must be from 0 to T, U = {whole}, got {found.tolist()}")
 
     def _set_rows(self, lengths: Tensor | None, band: Tensor | None, allowed_moves: Tensor | None) -> None:
         """Set the tensors with a row for each example: those that are not given have no columns."""
         batch, rows, width = self.scores.shape
         if band is not None and lengths is None:
             raise ValueError("band needs lengths: they say how many columns there are")
-        whole = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
-        self.lengths = whole if lengths is None else lengths
+        if lengths is None:
+            lengths = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
+        self.lengths = lengths
         self.band = self.lengths.new_zeros(batch, 0) if band is None else band
         checks.require_integers("lengths", self.lengths)
         checks.require_integers("band", self.band)
@@ -321,9 +320,11 @@ class Alignment(DynamicProgram):
         is_fixed = not entries.requires_grad and not in_transform() and not torch.compiler.is_compiling()
         if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
             entries = entries[:, :1, :1]
-        # Not torch.tensor, which transforms of torch.func refuse beside tensors of a level above.
-        sizes = [torch.full((), step, device=self.scores.device) for move in self.moves for step in move]
-        steps = torch.stack(sizes).view(-1, 2)
+        if in_transform():  # which refuses torch.tensor beside tensors of a level above
+            sizes = [torch.full((), step, device=self.scores.device) for move in self.moves for step in move]
+            steps = torch.stack(sizes).view(-1, 2)
+        else:
+            steps = torch.tensor(self.moves, device=self.scores.device)
         return Grid(
             widened(self.scores), entries, widened(self.offset), self.allowed_moves, self.band, self.lengths, steps
         )

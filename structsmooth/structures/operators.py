@@ -75,13 +75,14 @@ def _registered(
     name, parenthesis, signature = schema.partition("(")
     qualified = f"structsmooth::{name}"
     library.define(qualified, parenthesis + signature, tags=torch.Tag.pt2_compliant_tag)
-    library.impl(qualified, "default", _opaque(function))
+    contiguous = _contiguous(function)
+    library.impl(qualified, "default", _opaque(contiguous))
     library.register_fake(qualified, _refused_in_plain_torch(name, like))
     overload = getattr(torch.ops.structsmooth, name).default
     rule = None if backward is None else _for_all_arguments(backward, len(overload._schema.arguments))
     if rule is not None:
         library.register_autograd(qualified, rule, setup_context=save)
-    OPERATORS[name] = with_transforms(overload, rule, save)
+    OPERATORS[name] = with_transforms(overload, contiguous, rule, save)
     return OPERATORS[name]
 
 
@@ -184,8 +185,19 @@ def _returned(result: Tensor, scores: Tensor) -> Tensor:
     return result if result.device == scores.device else result.to(scores.device)
 
 
+def _contiguous(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with contiguous results, as tracing expects them."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        results = function(*arguments)
+        return results.contiguous() if isinstance(results, Tensor) else tuple([r.contiguous() for r in results])
+
+    return call
+
+
 def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, opaque to ``torch.compile`` if that is in use; results are contiguous, as tracing expects them."""
+    """The function, opaque to ``torch.compile`` if that is in use."""
     disabled: list[Callable[..., Any]] = []
 
     @functools.wraps(function)
@@ -195,8 +207,7 @@ def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
             if not disabled:
                 disabled.append(torch.compiler.disable(function))
             run = disabled[0]
-        results = run(*arguments)
-        return results.contiguous() if isinstance(results, Tensor) else tuple(r.contiguous() for r in results)
+        return run(*arguments)
 
     return call
 

@@ -18,15 +18,32 @@ def in_transform() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def is_plain(arguments: tuple[Any, ...]) -> bool:
+    """Whether nothing but autograd looks at what becomes of tensors: no tracing, no mode, no class of its own."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._len_torch_dispatch_stack()
+        and all(type(a) in _PLAIN or not isinstance(a, Tensor) for a in arguments)
+    )
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
 def with_transforms(
     operator: Callable[..., Any],
+    function: Callable[..., Any],
     backward: Callable[..., tuple[Tensor | None, ...]] | None,
     save: Callable[[Any, tuple[Any, ...], Any], None],
 ) -> Callable[..., Any]:
     """An operator that knows its derivatives as one that transforms know, too; ``registered`` is the operator itself.
 
+    Where nothing but autograd needs to know of the operator, its function is called at once: the way by torch's
+    dispatcher, and by its rule for operators of Python, takes longer than many a call.
+
     Args:
         operator: a registered operator.
+        function: what it does.
         backward: its gradients, as they were registered, in terms of such operators and of torch.
         save: what they need.
     """
@@ -83,8 +100,33 @@ def with_transforms(
             results = [next(found) if smooth else None for smooth in ctx.differentiable]
             return results[0] if len(results) == 1 else tuple(results)
 
+    class Direct(torch.autograd.Function):
+        """The function with its gradient."""
+
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            output = function(*arguments)
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.mark_non_differentiable(*[result for result in outputs if not result.is_floating_point()])
+            save(ctx, arguments, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            assert backward is not None
+            return backward(ctx, *gradients)
+
     def call(*arguments: Any) -> Any:
-        return Transformed.apply(*arguments) if in_transform() else operator(*arguments)
+        if in_transform():
+            return Transformed.apply(*arguments)
+        if not is_plain(arguments):
+            return operator(*arguments)
+        if not (torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments)):
+            return function(*arguments)
+        if backward is not None:
+            return Direct.apply(*arguments)
+        with torch.no_grad():
+            return function(*arguments)
 
     call.__dict__["registered"] = operator
     return call
