@@ -114,7 +114,8 @@ def with_transforms(
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             assert backward is not None
-            return backward(ctx, *gradients)
+            pairs = zip(backward(ctx, *gradients), ctx.needs_input_grad, strict=True)
+            return tuple([gradient if needed else None for gradient, needed in pairs])
 
     def call(*arguments: Any) -> Any:
         if in_transform():
