@@ -320,11 +320,9 @@ class Alignment(DynamicProgram):
         is_fixed = not entries.requires_grad and not in_transform() and not torch.compiler.is_compiling()
         if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
             entries = entries[:, :1, :1]
-        if in_transform():  # which refuses torch.tensor beside tensors of a level above
-            sizes = [torch.full((), step, device=self.scores.device) for move in self.moves for step in move]
-            steps = torch.stack(sizes).view(-1, 2)
-        else:
-            steps = torch.tensor(self.moves, device=self.scores.device)
+        # Not torch.tensor, which transforms of torch.func refuse beside tensors of a level above.
+        sizes = [torch.full((), step, device=self.scores.device) for move in self.moves for step in move]
+        steps = torch.stack(sizes).view(-1, 2)
         return Grid(
             widened(self.scores), entries, widened(self.offset), self.allowed_moves, self.band, self.lengths, steps
         )

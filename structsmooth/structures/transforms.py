@@ -3,7 +3,9 @@
 These know no operators that are registered with their gradients, but functions with a rule for every transform.
 """
 
+import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -28,6 +30,33 @@ def is_plain(arguments: tuple[Any, ...]) -> bool:
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def with_contiguous_results(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with contiguous results, as tracing expects them."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        results = function(*arguments)
+        return results.contiguous() if isinstance(results, Tensor) else tuple([r.contiguous() for r in results])
+
+    return call
+
+
+def opaque(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, opaque to ``torch.compile`` if that is in use."""
+    disabled: list[Callable[..., Any]] = []
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        run = function
+        if "torch._dynamo" in sys.modules:
+            if not disabled:
+                disabled.append(torch.compiler.disable(function))
+            run = disabled[0]
+        return run(*arguments)
+
+    return call
 
 
 def with_transforms(
