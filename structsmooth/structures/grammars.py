@@ -23,8 +23,9 @@ class Grammar(DynamicProgram):
     probabilistic grammar, and ``logsumexp`` the log-likelihood of a sentence. Rules are all N³ binary ones, or those of
     ``productions``, which may have one symbol on the right, too. An output is an int64 tensor [B, n, n, D] for at most
     D - 1 such rules one after the other: at [b, i, j] the symbols of the words i to j, inclusive, from the top down,
-    then -1. Complexity per example: max and exp oracle O(n³ Q + n² R) for R rules with Q different right sides, and as
-    much memory once; top-K at worst K log K times that.
+    then -1. Complexity per example: max and exp oracle O(n³ Q + n² R) for R rules with Q different right sides; top-K
+    at worst K log K times that. They take as much memory once, but for the exp oracle on the CPU, O(n² Q): it sums in
+    the linear domain, span by span, where that loses nothing.
 
     Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
