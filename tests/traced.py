@@ -40,5 +40,8 @@ def traced() -> Iterator[set[str]]:
         return found
 
     # Without the short way, which does not lead by the operator.
-    with patch.object(OpOverload, "__call__", checked), patch.object(transforms, "is_plain", lambda arguments: False):
+    with (
+        patch.object(OpOverload, "__call__", checked),
+        patch.object(transforms, "PLAIN", ()),
+    ):
         yield names

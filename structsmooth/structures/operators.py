@@ -103,8 +103,11 @@ def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[...
 
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
     def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        found = backward(ReadOnce(ctx), *gradients)
-        return *found, *[None] * (count - len(found))
+        found = [*backward(ReadOnce(ctx), *gradients), *[None] * count][:count]
+        for i, needed in enumerate(ctx.needs_input_grad[:count]):
+            if not needed:
+                found[i] = None
+        return tuple(found)
 
     return padded
 

@@ -6,6 +6,7 @@ These know no operators that are registered with their gradients, but functions 
 import sys
 from collections.abc import Callable
 from functools import wraps
+from itertools import filterfalse
 from typing import Any
 
 import torch
@@ -20,16 +21,8 @@ def in_transform() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def is_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether nothing but autograd looks at what becomes of tensors: no tracing, no mode, no class of its own."""
-    return (
-        not torch.compiler.is_compiling()
-        and not torch._C._len_torch_dispatch_stack()
-        and all(type(a) in _PLAIN or not isinstance(a, Tensor) for a in arguments)
-    )
-
-
-_PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN: tuple[type, ...] = (Tensor, torch.nn.Parameter)
+"""Classes of tensors of which nothing but autograd looks at what becomes of them."""
 
 
 def with_contiguous_results(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +31,7 @@ def with_contiguous_results(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*arguments: Any) -> Any:
         results = function(*arguments)
-        return results.contiguous() if isinstance(results, Tensor) else tuple([r.contiguous() for r in results])
+        return results.contiguous() if isinstance(results, Tensor) else tuple(map(Tensor.contiguous, results))
 
     return call
 
@@ -136,22 +129,26 @@ def with_transforms(
         def forward(ctx: Any, *arguments: Any) -> Any:
             output = function(*arguments)
             outputs = output if isinstance(output, tuple) else (output,)
-            ctx.mark_non_differentiable(*[result for result in outputs if not result.is_floating_point()])
+            ctx.mark_non_differentiable(*filterfalse(Tensor.is_floating_point, outputs))
             save(ctx, arguments, output)
             return output
 
-        @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            assert backward is not None
-            pairs = zip(backward(ctx, *gradients), ctx.needs_input_grad, strict=True)
-            return tuple([gradient if needed else None for gradient, needed in pairs])
+    if backward is not None:
+        Direct.backward = staticmethod(backward)  # type: ignore[method-assign]
 
     def call(*arguments: Any) -> Any:
         if in_transform():
             return Transformed.apply(*arguments)
-        if not is_plain(arguments):
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
             return operator(*arguments)
-        if not (torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments)):
+        asked = False
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                if type(argument) not in PLAIN:
+                    return operator(*arguments)
+                asked = asked or argument.requires_grad
+        asked = asked and torch.is_grad_enabled()
+        if not asked:
             return function(*arguments)
         if backward is not None:
             return Direct.apply(*arguments)
