@@ -82,7 +82,7 @@ def grammar(words: int, symbols: int) -> Iterator[Row]:
     """Log-partition functions and their gradients."""
     tags, heads = symbols // 2, range(symbols // 2, symbols)
     shapes = (4, len(heads) * symbols**2), (4, words, tags), (4, symbols)
-    scores = tuple(torch.randn(shape, requires_grad=True) for shape in shapes)
+    rules, lexical, start = scores = [torch.randn(shape, requires_grad=True) for shape in shapes]
     productions = Productions([*product(heads, range(symbols), range(symbols))], symbols)
     peer = installed("torch_struct")
 
@@ -90,7 +90,7 @@ def grammar(words: int, symbols: int) -> Iterator[Row]:
         return Grammar(*scores, productions=productions).logsumexp().sum()
 
     def theirs() -> Tensor:
-        partition: Tensor = _sentence_cfg(*scores, peer).partition
+        partition: Tensor = _sentence_cfg(rules, lexical, start, peer).partition
         return partition.sum()
 
     theirs_with_gradient = partial(_gradient, theirs, *scores) if peer else None
