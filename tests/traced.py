@@ -11,6 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from structsmooth.structures import transforms
+
 
 @contextmanager
 def traced() -> Iterator[set[str]]:
@@ -37,5 +39,9 @@ def traced() -> Iterator[set[str]]:
             assert not any(size.is_number and size != 2 for size in sizes.replacements.values()), operator
         return found
 
-    with patch.object(OpOverload, "__call__", checked):
+    # Without the short way, which does not lead by the operator.
+    with (
+        patch.object(OpOverload, "__call__", checked),
+        patch.object(transforms, "PLAIN", ()),
+    ):
         yield names

@@ -25,7 +25,8 @@ def for_loop(tensor: Tensor, narrow: bool = False) -> Tensor:
     """A contiguous tensor, in float64 if it is of floating point; or float32 if it may be narrow and is not wider."""
     if narrow and tensor.dtype.is_floating_point and tensor.dtype != torch.float64:
         return tensor.float().detach().contiguous()
-    return (tensor.double() if tensor.dtype.is_floating_point else tensor).detach().contiguous()
+    wide = tensor.double() if tensor.dtype.is_floating_point and tensor.dtype != torch.float64 else tensor
+    return wide.detach() if wide.is_contiguous() else wide.detach().contiguous()
 
 
 D = TypeVar("D")

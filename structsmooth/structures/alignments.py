@@ -86,20 +86,19 @@ class Alignment(DynamicProgram):
         self.offset = zero.expand(scores.shape[0]) if offset is None else offset
         self._set_rows(lengths, band, allowed_moves)
         super().__init__(validate_args, backend)
-        if self.validate_args:
-            whole = self.lengths.new_tensor([scores.shape[1], self.columns])
-            if bool(((self.lengths < 0) | (self.lengths > whole)).any()):
-                raise ValueError(
-                    f"lengths must be from 0 to T, U = {tuple(whole.tolist())}, got {self.lengths.tolist()}"
-                )
+        if self.validate_args and lengths is not None:
+            found, whole = self.lengths.cpu().numpy(), (scores.shape[1], self.columns)
+            if (found < 0).any() or (found > whole).any():
+                raise ValueError(f"lengths must be from 0 to T, U = {whole}, got {found.tolist()}")
 
     def _set_rows(self, lengths: Tensor | None, band: Tensor | None, allowed_moves: Tensor | None) -> None:
         """Set the tensors with a row for each example: those that are not given have no columns."""
         batch, rows, width = self.scores.shape
         if band is not None and lengths is None:
             raise ValueError("band needs lengths: they say how many columns there are")
-        whole = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
-        self.lengths = whole if lengths is None else lengths
+        if lengths is None:
+            lengths = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
+        self.lengths = lengths
         self.band = self.lengths.new_zeros(batch, 0) if band is None else band
         checks.require_integers("lengths", self.lengths)
         checks.require_integers("band", self.band)

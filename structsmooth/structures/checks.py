@@ -110,6 +110,7 @@ def require_integers(name: str, value: Any, wanted: str = "be integers") -> None
         raise TypeError(f"{name} must {wanted}, got {value.dtype}")
 
 
+_FEW = 32  # numbers that Python compares in less time than torch
 IGNORED = -100
 """The label of positions that are masked out, as in ``torch.nn.functional.cross_entropy``."""
 
@@ -191,7 +192,8 @@ def lengths_or_all(lengths: Any, name: str, scores: Tensor) -> Tensor:
 def check_lengths(lengths: Tensor, steps: int, name: str = "T", least: int = 1) -> None:
     """Lengths from 1, or ``least``, to T, or what it is called: compiled loops would go beyond their arrays."""
     # An empty batch has no least length; 1 passes.
-    smallest, largest = lengths.aminmax() if lengths.numel() else (1, 1)
+    found = lengths.tolist() if lengths.numel() <= _FEW else list(lengths.aminmax())
+    smallest, largest = (min(found), max(found)) if found else (1, 1)
     if not least <= int(smallest) <= int(largest) <= steps:
         raise ValueError(f"lengths must be from {least} to {name} = {steps}, got {lengths.tolist()}")
 

@@ -1,6 +1,8 @@
 """Context-free grammars: trees of rules over words."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,7 +10,8 @@ from torch import Tensor
 from structsmooth.structures import checks
 from structsmooth.structures.base import no_class_penalties, widened
 from structsmooth.structures.checks import check_lengths, length_mask
-from structsmooth.structures.productions import Productions, derivations
+from structsmooth.structures.inside_outside import operators as inside_outside
+from structsmooth.structures.productions import Productions, derivation_handle, derivations
 from structsmooth.structures.programs import DynamicProgram, Program
 
 
@@ -20,8 +23,9 @@ class Grammar(DynamicProgram):
     probabilistic grammar, and ``logsumexp`` the log-likelihood of a sentence. Rules are all N³ binary ones, or those of
     ``productions``, which may have one symbol on the right, too. An output is an int64 tensor [B, n, n, D] for at most
     D - 1 such rules one after the other: at [b, i, j] the symbols of the words i to j, inclusive, from the top down,
-    then -1. Complexity per example: max and exp oracle O(n³ Q + n² R) for R rules with Q different right sides, and as
-    much memory once; top-K at worst K log K times that.
+    then -1. Complexity per example: max and exp oracle O(n³ Q + n² R) for R rules with Q different right sides; top-K
+    at worst K log K times that. They take as much memory once, but for the exp oracle on the CPU, O(n² Q): it sums in
+    the linear domain, span by span, where that loses nothing.
 
     Backends, forbidden (-inf) scores and infeasible examples are as in :class:`~structsmooth.programs.DynamicProgram`.
 
@@ -52,6 +56,7 @@ class Grammar(DynamicProgram):
         (tensor([0.]), [[0, 0], [0, 1], [1, 1]], [0, 2, 1])
     """
 
+    oracles = replace(DynamicProgram.oracles, cpu=inside_outside)
     potential_names = ("lexical", "rules", "start", "spans")
     row_names = ("lengths",)
     field_names = ("potential_dims", "symbols", "productions")
@@ -117,7 +122,16 @@ class Grammar(DynamicProgram):
 
     def program(self) -> Program:
         """The program of :func:`~structsmooth.structures.productions.derivations`."""
-        return derivations(*self.lexical.shape[1:], self.symbols, self.productions.rules)
+        return derivations(*self._program_sizes)
+
+    @property
+    def handle(self) -> int:
+        """The number of :meth:`program`, which is built where one of its passes is needed."""
+        return derivation_handle(*self._program_sizes)
+
+    @property
+    def _program_sizes(self) -> tuple[Any, ...]:
+        return *self.lexical.shape[1:], self.symbols, self.productions.rules
 
     def program_scores(self) -> Tensor:
         """Scores of words, rules, starts and spans: [B, P]."""

@@ -92,6 +92,10 @@ def emitted(table: Tensor, observations: Tensor, lengths: Tensor | None = None) 
     inside = checks.lengths_or_all(lengths, "observations", observations)[:, None]
     inside = torch.arange(observations.shape[1], device=table.device) < inside
     seen = torch.where(inside, observations, -1).long()
-    if checks.can_read_values() and seen.numel() and not -1 <= int(seen.min()) <= int(seen.max()) < symbols:
-        raise ValueError(f"observations must be from -1 to {symbols - 1}, got {int(seen.min())} to {int(seen.max())}")
+    if checks.can_read_values() and seen.numel():
+        least, largest = map(int, seen.aminmax())
+        if not -1 <= least <= largest < symbols:
+            raise ValueError(f"observations must be from -1 to {symbols - 1}, got {least} to {largest}")
+        if least >= 0:  # the usual case, without a second pass over all scores
+            return scores.mT[seen]
     return torch.where((seen >= 0).unsqueeze(2), scores.mT[seen.clamp(0, symbols - 1)], 0.0)

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -13,7 +12,7 @@ from structsmooth.compiled.arguments import arrays, for_loop, in_either_precisio
 from structsmooth.compiled.threads import over_batch
 from structsmooth.structures.checks import exports_plain_torch
 from structsmooth.structures.derivatives import ReadOnce, gradients_of, max_marginals_gradient, slope
-from structsmooth.structures.transforms import in_transform, with_transforms
+from structsmooth.structures.transforms import in_transform, opaque, with_contiguous_results, with_transforms
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -75,13 +74,14 @@ def _registered(
     name, parenthesis, signature = schema.partition("(")
     qualified = f"structsmooth::{name}"
     library.define(qualified, parenthesis + signature, tags=torch.Tag.pt2_compliant_tag)
-    library.impl(qualified, "default", _opaque(function))
+    contiguous = with_contiguous_results(function)
+    library.impl(qualified, "default", opaque(contiguous))
     library.register_fake(qualified, _refused_in_plain_torch(name, like))
     overload = getattr(torch.ops.structsmooth, name).default
     rule = None if backward is None else _for_all_arguments(backward, len(overload._schema.arguments))
     if rule is not None:
         library.register_autograd(qualified, rule, setup_context=save)
-    OPERATORS[name] = with_transforms(overload, rule, save)
+    OPERATORS[name] = with_transforms(overload, contiguous, rule, save)
     return OPERATORS[name]
 
 
@@ -103,8 +103,11 @@ def _refused_in_plain_torch(name: str, like: Callable[..., Any]) -> Callable[...
 
 def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[Any, ...]]:
     def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        found = backward(ReadOnce(ctx), *gradients)
-        return *found, *[None] * (count - len(found))
+        found = [*backward(ReadOnce(ctx), *gradients), *[None] * count][:count]
+        for i, needed in enumerate(ctx.needs_input_grad[:count]):
+            if not needed:
+                found[i] = None
+        return tuple(found)
 
     return padded
 
@@ -182,23 +185,6 @@ def _returned(result: Tensor, scores: Tensor) -> Tensor:
     if result.dtype.is_floating_point and result.dtype != scores.dtype:
         return result.to(scores)
     return result if result.device == scores.device else result.to(scores.device)
-
-
-def _opaque(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, opaque to ``torch.compile`` if that is in use; results are contiguous, as tracing expects them."""
-    disabled: list[Callable[..., Any]] = []
-
-    @functools.wraps(function)
-    def call(*arguments: Any) -> Any:
-        run = function
-        if "torch._dynamo" in sys.modules:
-            if not disabled:
-                disabled.append(torch.compiler.disable(function))
-            run = disabled[0]
-        results = run(*arguments)
-        return results.contiguous() if isinstance(results, Tensor) else tuple(r.contiguous() for r in results)
-
-    return call
 
 
 def like_top_k(scores: Tensor, *others: Any) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,16 @@
 """The rules of context-free grammars, and the programs of their derivations."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from operator import index as as_integer
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from structsmooth.structures.programs import Program, ProgramBuilder, cached_program
+from structsmooth.structures.programs.program import handles_of
 
 _PIECE = 1 << 18  # edges that are added to a program at once
 
@@ -86,6 +88,72 @@ def _levels(rules: tuple[tuple[int, ...], ...], symbols: int) -> np.ndarray:
     raise ValueError(f"rules of two symbols must form no cycle, got one by which {cyclic[0][0]} derives itself")
 
 
+class _Forms(NamedTuple):
+    """Rules by their form: of two symbols on the right side, and of one.
+
+    Attributes:
+        binary: rules a → b c [R2, 4]: a, b, c and the number of the rule, by a.
+        chains: rules a → b [R1, 3]: a, b and the number, by a.
+        pairs: different right sides [Q, 2].
+        pair: which of them rules have, [R2].
+        level: the largest number of chains one after the other from each symbol [N].
+        others: which symbols may be a word, and have rules of two symbols, [2, N].
+        derives: which symbols derive one word, and several, [2, N].
+    """
+
+    binary: np.ndarray
+    chains: np.ndarray
+    pairs: np.ndarray
+    pair: np.ndarray
+    level: np.ndarray
+    others: np.ndarray
+    derives: np.ndarray
+
+
+def _forms(preterminals: int, symbols: int, rules: tuple[tuple[int, ...], ...] | None) -> _Forms:
+    if rules is None:
+        triples = np.moveaxis(np.indices((symbols,) * 3), 0, -1).reshape(-1, 3)
+        binary = np.hstack([triples, np.arange(len(triples))[:, None]])
+    else:
+        binary = _of_length(3, rules)
+    chains, level = _of_length(2, rules or ()), _levels(rules or (), symbols)
+    codes, pair = np.unique(binary[:, 1] * symbols + binary[:, 2], return_inverse=True)
+    others = np.array([np.arange(symbols) < preterminals, np.isin(np.arange(symbols), binary[:, 0])])
+    derives = others.copy()
+    for _ in range(level.max()):
+        for several in derives:
+            several[chains[several[chains[:, 1]], 0]] = True
+    pairs = np.stack([codes // symbols, codes % symbols], 1)
+    return _Forms(binary, chains, pairs, pair.reshape(-1), level, others, derives)
+
+
+def _of_length(length: int, rules: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    """Rules of some symbols and their numbers, by the symbol on the left side: [R, length + 1]."""
+    numbered = [(*rule, r) for r, rule in enumerate(rules) if len(rule) == length]
+    found = np.array(numbered, np.int64).reshape(-1, length + 1)
+    return found[np.argsort(found[:, 0], kind="stable")]
+
+
+@lru_cache(maxsize=64)
+def span_tables(preterminals: int, symbols: int, rules: tuple[tuple[int, ...], ...] | None) -> tuple[Any, ...]:
+    """The rules of a grammar as :mod:`structsmooth.structures.inside_outside.compiled` reads them, which says how."""
+    binary, chains, pairs, pair, level, others, derives = _forms(preterminals, symbols, rules)
+    kinds = [np.flatnonzero(left[pairs[:, 0]] & right[pairs[:, 1]]) for left in derives for right in derives]
+    order = np.argsort(pair, kind="stable")
+    by_pair = _starts(pair[order], len(pairs)), order, binary[order, 0]
+    tables = (
+        (pairs, np.concatenate(kinds), np.cumsum([0, *map(len, kinds)])),
+        (_starts(binary[:, 0], symbols), pair, binary[:, 3], *by_pair),
+        (_starts(chains[:, 0], symbols), chains[:, 1], chains[:, 2], np.argsort(level, kind="stable"), others),
+    )
+    return tuple(tuple(np.ascontiguousarray(array, np.int64) for array in arrays) for arrays in tables)
+
+
+def _starts(groups: np.ndarray, count: int) -> np.ndarray:
+    """Where each of ``count`` groups begins in a sorted list of them, and where the last one ends."""
+    return np.searchsorted(groups, np.arange(count + 1))
+
+
 @cached_program
 def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[int, ...], ...] | None) -> Program:
     """Scores of words by preterminal, rules, starts, and spans by symbol. Roots are the lengths from 0 to ``words``.
@@ -93,22 +161,11 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
     For the words i to j there is a node for each pair of symbols that a rule has on its right side, so that splits are
     not multiplied by rules, and two for each symbol: before and after the score of the span.
     """
-    if rules is None:
-        triples = np.moveaxis(np.indices((symbols,) * 3), 0, -1).reshape(-1, 3)
-        binary, numbers, chains = triples, np.arange(len(triples)), np.empty((0, 3), np.int64)
-    else:
-        numbered = [(*rule, r) for r, rule in enumerate(rules)]
-        listed, chains = (np.array([r for r in numbered if len(r) == n], np.int64).reshape(-1, n) for n in (4, 3))
-        binary, numbers = listed[:, :3], listed[:, 3]
-    count = symbols**3 if rules is None else len(rules or ())
-    pairs, pair = np.unique(binary[:, 1] * symbols + binary[:, 2], return_inverse=True)
-    level = _levels(rules or (), symbols)
-    place = np.argsort(np.argsort(level, kind="stable"))
-    # Which symbols derive one word, and which several.
-    narrow, wide = np.arange(symbols) < preterminals, np.isin(np.arange(symbols), binary[:, 0])
-    for _ in range(level.max()):
-        for derives in (narrow, wide):
-            derives[chains[derives[chains[:, 1]], 0]] = True
+    forms = _forms(preterminals, symbols, rules)
+    binary, chains, pairs, pair = forms.binary, forms.chains, forms.pairs, forms.pair
+    narrow, wide = forms.derives
+    place = np.argsort(np.argsort(forms.level, kind="stable"))
+    numbers, count = binary[:, 3], len(binary) + len(chains)
     width = len(pairs) + 2 * symbols
     starts = words * preterminals + count
     spans = starts + symbols
@@ -125,14 +182,14 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
     i, k, j = (axis[:, None] for axis in np.nonzero(_splits(words)))
     for short, left in ((True, narrow), (False, wide)):
         for brief, right in ((True, narrow), (False, wide)):
-            sized, used = ((i == k) == short) & ((k + 1 == j) == brief), left[pairs // symbols] & right[pairs % symbols]
+            sized, used = ((i == k) == short) & ((k + 1 == j) == brief), left[pairs[:, 0]] & right[pairs[:, 1]]
             q = np.flatnonzero(used)
             for a, b, c in _pieces((axis[sized[:, 0]] for axis in (i, k, j)), len(q)):
-                builder.add(base(a, c) + q, node(a, b, pairs[q] // symbols), node(b + 1, c, pairs[q] % symbols))
+                builder.add(base(a, c) + q, node(a, b, pairs[q, 0]), node(b + 1, c, pairs[q, 1]))
     first, last = (axis[:, None] for axis in np.triu_indices(words, 1))
     index = words * preterminals + numbers
     for a, b in _pieces((first, last), len(binary)):
-        builder.add(node(a, b, binary[:, 0], False), base(a, b) + pair.reshape(-1), index=index)
+        builder.add(node(a, b, binary[:, 0], False), base(a, b) + pair, index=index)
     word, symbol = np.ogrid[:words, :symbols]
     builder.add(node(word, word, symbol, False), index=word * preterminals + symbol, where=symbol < preterminals)
     for i, j, derives in ((word, word, narrow), (first, last, wide)):
@@ -144,6 +201,9 @@ def derivations(words: int, preterminals: int, symbols: int, rules: tuple[tuple[
         builder.add(base(0, j) + width, node(0, j, symbol), index=starts + symbol, where=whole)
     ends = base(0, np.arange(words)) + width
     return builder.build(np.append(0, ends), int(ends[-1]) + 1)  # sentences of some lengths may have no tree
+
+
+derivation_handle = handles_of(derivations)
 
 
 def _pieces(axes: Iterable[np.ndarray], width: int) -> Iterator[tuple[np.ndarray, ...]]:

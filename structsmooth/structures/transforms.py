@@ -3,7 +3,10 @@
 These know no operators that are registered with their gradients, but functions with a rule for every transform.
 """
 
+import sys
 from collections.abc import Callable
+from functools import wraps
+from itertools import filterfalse
 from typing import Any
 
 import torch
@@ -18,15 +21,51 @@ def in_transform() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+PLAIN: tuple[type, ...] = (Tensor, torch.nn.Parameter)
+"""Classes of tensors of which nothing but autograd looks at what becomes of them."""
+
+
+def with_contiguous_results(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with contiguous results, as tracing expects them."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        results = function(*arguments)
+        return results.contiguous() if isinstance(results, Tensor) else tuple(map(Tensor.contiguous, results))
+
+    return call
+
+
+def opaque(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, opaque to ``torch.compile`` if that is in use."""
+    disabled: list[Callable[..., Any]] = []
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        run = function
+        if "torch._dynamo" in sys.modules:
+            if not disabled:
+                disabled.append(torch.compiler.disable(function))
+            run = disabled[0]
+        return run(*arguments)
+
+    return call
+
+
 def with_transforms(
     operator: Callable[..., Any],
+    function: Callable[..., Any],
     backward: Callable[..., tuple[Tensor | None, ...]] | None,
     save: Callable[[Any, tuple[Any, ...], Any], None],
 ) -> Callable[..., Any]:
     """An operator that knows its derivatives as one that transforms know, too; ``registered`` is the operator itself.
 
+    Where nothing but autograd needs to know of the operator, its function is called at once: the way by torch's
+    dispatcher, and by its rule for operators of Python, takes longer than many a call.
+
     Args:
         operator: a registered operator.
+        function: what it does.
         backward: its gradients, as they were registered, in terms of such operators and of torch.
         save: what they need.
     """
@@ -84,8 +123,38 @@ def with_transforms(
             results = [next(found) if smooth else None for smooth in ctx.differentiable]
             return results[0] if len(results) == 1 else tuple(results)
 
+    class Direct(torch.autograd.Function):
+        """The function with its gradient."""
+
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            output = function(*arguments)
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.mark_non_differentiable(*filterfalse(Tensor.is_floating_point, outputs))
+            save(ctx, arguments, output)
+            return output
+
+    if backward is not None:
+        Direct.backward = staticmethod(backward)  # type: ignore[method-assign]
+
     def call(*arguments: Any) -> Any:
-        return Transformed.apply(*arguments) if in_transform() else operator(*arguments)
+        if in_transform():
+            return Transformed.apply(*arguments)
+        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+            return operator(*arguments)
+        asked = False
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                if type(argument) not in PLAIN:
+                    return operator(*arguments)
+                asked = asked or argument.requires_grad
+        asked = asked and torch.is_grad_enabled()
+        if not asked:
+            return function(*arguments)
+        if backward is not None:
+            return Direct.apply(*arguments)
+        with torch.no_grad():
+            return function(*arguments)
 
     call.__dict__["registered"] = operator
     return call

@@ -13,7 +13,9 @@ from program_members import to_the_left
 from torch import Tensor
 from torch.testing import assert_close
 
+from structsmooth.programs import Program
 from structsmooth.structures import Constituents, Grammar, Productions
+from structsmooth.structures.inside_outside import operators
 from structsmooth.structures.productions import derivations
 
 
@@ -131,3 +133,57 @@ def test_rules_that_make_no_sentence_longer_than_a_word() -> None:
         Productions([])
     with pytest.raises(TypeError, match="productions must be Productions, got list"):
         Grammar(torch.zeros(1), torch.zeros(1, 2, 1), torch.zeros(2), productions=[(1, 0)])  # type: ignore[arg-type]
+
+
+def peaked_grammars(scale: float, chains: bool) -> tuple[Grammar, Grammar]:
+    """Random grammars over sentences of up to nine words, by spans and level by level."""
+    kept = [(a, b, c) for a, b, c in product(range(2, 5), range(5), range(5)) if (a + 2 * b + c) % 3]
+    productions = Productions([*kept, *([(4, 2), (3, 0), (4, 3)] if chains else [])], 5)
+    lexical, rules, start = (scale * scores(*shape) for shape in ((4, 9, 3), (4, productions.count), (5,)))
+    spans = scores(4, 9, 9, 5, seed=1)
+    spans[:, 2, 4] = -torch.inf  # as annotations forbid
+    lengths = torch.tensor([9, 0, 1, 6])
+    return tuple(  # type: ignore[return-value]
+        Grammar(rules, lexical, start, lengths, spans=spans, productions=productions, backend=backend)  # type: ignore[arg-type]
+        for backend in ("compiled", "torch")
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("chains", [True, False])
+def test_sums_over_spans_are_those_of_logarithms(scale: float, chains: bool) -> None:
+    by_spans, by_levels = peaked_grammars(scale, chains)
+    assert_close(by_spans.logsumexp(), by_levels.logsumexp(), rtol=1e-13, atol=1e-12)
+    for own, other in zip(by_spans.marginals(), by_levels.marginals(), strict=True):
+        assert_close(own, other, rtol=0, atol=1e-12 * max(1.0, scale))
+        assert not own[other == 0].any()
+
+
+def refused(handle: int) -> Program:
+    raise AssertionError("a program is built")
+
+
+TINY = {
+    "words": ([0.0, -1000.0], 0.0, [-torch.inf, 0.0]),
+    "chains": ([-torch.inf, 0.0], -1000.0, [0.0, -torch.inf]),
+    "large": ([0.0, 0.0], 1000.0, [0.0, 0.0]),
+    "nothing": ([-torch.inf, -torch.inf], 0.0, [0.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_what_underflows_is_found_by_logarithms(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, chain, start = TINY[case]
+    lexical = torch.tensor(words).double().expand(1, 4, 2)
+    productions = Productions([(2, 0, 0), (3, 1, 1), (2, 2, 2), (3, 3, 3), (2, 0, 2), (3, 3, 1), (2, 3)])
+    rules = torch.tensor([0.0] * 6 + [chain]).double()
+    rows = rules, lexical, torch.tensor([-torch.inf, -torch.inf, *start]).double()
+    rare, other = (Grammar(*rows, productions=productions, backend=b) for b in ("auto", "torch"))  # type: ignore[arg-type]
+    assert_close(rare.logsumexp(), other.logsumexp(), rtol=1e-14, atol=0)
+    for own, theirs in zip(rare.marginals(), other.marginals(), strict=True):
+        assert_close(own, theirs, rtol=0, atol=1e-13)
+    monkeypatch.setattr(operators, "program_of", refused)
+    with pytest.raises(AssertionError, match="a program is built"):
+        rare.logsumexp()
+    usual = rare.replace(torch.zeros(1, 4, 2), torch.zeros(7), torch.zeros(4), rare.spans)
+    assert usual.logsumexp().isfinite().all()

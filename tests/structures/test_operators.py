@@ -41,8 +41,10 @@ from structsmooth.structures.factor_graph import operators as factor_graph
 from structsmooth.structures.factor_graph import relaxed_operators as relaxed
 from structsmooth.structures.graph_cut import operators as graph_cut
 from structsmooth.structures.grids import operators as grids
+from structsmooth.structures.inside_outside import operators as inside_outside
 from structsmooth.structures.matching import operators as matching
 from structsmooth.structures.operators import OPERATORS
+from structsmooth.structures.productions import derivations
 from structsmooth.structures.programs import operators as programs
 from structsmooth.structures.segments import operators as segments
 from structsmooth.structures.segments import segmentations
@@ -147,6 +149,12 @@ def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
         ),
         "program sample": (programs.sample, (theta.detach(), which, program.handle, uniform)),
     }
+    program = derivations(3, 2, 4, ((2, 0, 1), (3, 1, 2), (2, 1, 0), (3, 2)))
+    (theta,) = differentiable(random_scores(torch.Generator().manual_seed(1), False, 0.0)(2, program.scores))
+    cases |= {
+        "grammar marginals": (inside_outside.sums, (theta, which, program.handle)),
+        "grammar log_partition": (OPERATORS["grammar_log_partition"], (theta, which, program.handle)),
+    }
     unary, transition, lengths = random_chains(2, 3, 2, lengths=[3, 2])
     inputs = (
         *differentiable(unary, transition.view(1, 1, 2, 2), unary[:1, :2].clone(), unary.new_zeros(2, 0, 0, 0)),
@@ -174,6 +182,7 @@ TRACED = [
     "Subwindows",
     "SemiMarkov compiled",
     "SpanningTree",
+    "Grammar compiled",
     "Alignment compiled",
     "Subset compiled",
 ]
@@ -186,7 +195,9 @@ def test_operators_are_registered_correctly(name: str) -> None:
     torch.library.opcheck(operator.registered, arguments)
 
 
-@pytest.mark.parametrize("name", ["chain log_partition 1", "chain log_partition 2", "program log_partition"])
+@pytest.mark.parametrize(
+    "name", ["chain log_partition 1", "chain log_partition 2", "program log_partition", "grammar log_partition"]
+)
 def test_values_alone_have_derivatives(name: str) -> None:
     """Those who ask for none, as exported graphs may, get them all the same."""
     operator, (*scores, last) = CALLS[name]

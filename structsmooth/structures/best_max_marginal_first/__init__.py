@@ -57,6 +57,8 @@ def best_max_marginal_first(structure: Structure, k: int) -> tuple[Tensor, Tenso
 
 def sorted_downwards(values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Values [B, k] and outputs [B, k, V] in descending order; bounds, by which they were found, round differently."""
+    if values.shape[1] == 1:
+        return values, y
     values, order = values.sort(dim=1, descending=True, stable=True)
     return values, y.gather(1, order.unsqueeze(-1).expand_as(y))
 

@@ -73,7 +73,16 @@ def _max_product(before, edge, after):
         return
     for s in range(states):
         after[s] = -np.inf
-    for p in range(states):
+    whole = states - states % 4
+    for p in range(0, whole, 4):
+        # Four rows at a time read and write ``after`` once.
+        for s in range(states):
+            a, b = before[p] + edge[p, s], before[p + 1] + edge[p + 1, s]
+            c, d = before[p + 2] + edge[p + 2, s], before[p + 3] + edge[p + 3, s]
+            a, c = a if a > b else b, c if c > d else d
+            a = a if a > c else c
+            after[s] = a if a > after[s] else after[s]
+    for p in range(whole, states):
         for s in range(states):
             value = before[p] + edge[p, s]
             after[s] = value if value > after[s] else after[s]

@@ -37,9 +37,10 @@ def ctc_grid(
     # A label may follow another one without a blank, unless they are equal.
     skips = torch.zeros_like(symbols, dtype=torch.bool)
     skips[:, 3::2] = symbols[:, 3::2] != symbols[:, 1:-2:2]
-    allowed = torch.stack([torch.ones_like(skips), torch.ones_like(skips), skips], 2)
-    real = torch.arange(frames, device=rows.device) < rows.unsqueeze(1)
-    log_probs = checks.inside(real, log_probs)
+    always = torch.ones_like(skips)
+    allowed = torch.stack([always, always, skips], 2)
+    if input_lengths is not None:
+        log_probs = checks.inside(checks.length_mask(rows, frames), log_probs)
     if width is None:
         scores = log_probs.gather(2, symbols.unsqueeze(1).expand(-1, frames, -1))
         return pad(scores, (0, 0, 1, 1)), lengths, None, allowed

@@ -119,6 +119,7 @@ class Matching(Structure):
         self.check_shapes()
         self.row_capacities = self._capacities("row_capacities", row_capacities, "N")
         self.column_capacities = self._capacities("column_capacities", column_capacities, "M")
+        given = sizes
         if sizes is None:
             sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
         checks.require_integers("sizes", sizes)
@@ -127,7 +128,8 @@ class Matching(Structure):
         self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
         if self.validate_args:
-            operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=self._rows_fit)
+            if given is not None:
+                operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=self._rows_fit)
             for name in ("row_capacities", "column_capacities"):
                 if (capacities := getattr(self, name)) is not None and bool((capacities < 0).any()):
                     raise ValueError(f"{name} must be at least 0, got {int(capacities.min())}")

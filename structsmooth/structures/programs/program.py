@@ -3,7 +3,7 @@
 import json
 import weakref
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from itertools import count
 from typing import Any, TypeVar, cast
 
@@ -122,6 +122,7 @@ class SymbolicProgram:
 _numbers = count()
 _alive: "weakref.WeakValueDictionary[int, Program]" = weakref.WeakValueDictionary()
 _recipes: dict[int, Callable[[], Program]] = {}
+_handles: dict[Callable[..., Program], Callable[..., int]] = {}
 _builders: dict[str, Callable[..., Program]] = {}  # by their names in exported graphs
 
 
@@ -134,6 +135,17 @@ def program_of(handle: int) -> Program:
             "marked cached_program, which the exported graph can call by its name"
         )
     return _recipes[handle]() if program is None else program
+
+
+def sizes_of(handle: int) -> tuple[Any, ...]:
+    """The arguments of the :func:`cached_program` that a number stands for, which need not be built."""
+    recipe = _recipes.get(handle)
+    return recipe.args if isinstance(recipe, partial) else program_of(handle).recipe[1:]
+
+
+def handles_of(build: Callable[..., Program]) -> Callable[..., int]:
+    """The function of sizes that gives the handle of a :func:`cached_program`, and does not build it."""
+    return _handles[build]
 
 
 def longest_derivation(handle: Any) -> int:
@@ -216,8 +228,13 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
         program.handle = handles.setdefault(sizes, program.handle)
         program.recipe = recipe(sizes)
         _alive[program.handle] = program
-        _recipes[program.handle] = lambda: remembered(*sizes)
+        _recipes[program.handle] = partial(remembered, *sizes)
         return program
+
+    def handle_of(*sizes: Any) -> int:
+        handle = handles.setdefault(sizes, next(_numbers))
+        _recipes[handle] = partial(remembered, *sizes)
+        return handle
 
     name = f"{build.__module__}:{build.__qualname__}"
 
@@ -231,6 +248,7 @@ def cached_program(build: Callable[..., Program]) -> Callable[..., Program]:
         return remembered(*sizes)
 
     _builders[name] = constant(of_sizes)
+    _handles[_builders[name]] = constant(handle_of)
     return _builders[name]
 
 
