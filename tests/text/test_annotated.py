@@ -525,7 +525,7 @@ def test_phrases_that_no_tags_can_mark_are_left_out() -> None:
 
 
 def test_lines_of_text_become_texts_without_annotations(tmp_path: Path) -> None:
-    (tmp_path / "new.txt").write_text("Ada met Bo.\n\n\"1\t2\" he said\n", encoding="utf-8")
+    (tmp_path / "new.txt").write_text('Ada met Bo.\n\n"1\t2" he said\n', encoding="utf-8")
     given, out = str(tmp_path / "new.txt"), tmp_path / "new.jsonl"
     assert main(["convert", given, str(out), "--to", "jsonl", "--text"]) == 0
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
