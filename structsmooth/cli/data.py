@@ -16,9 +16,9 @@ from structsmooth.processes import checksum_of_all, checksum_of_hosts
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split
-from structsmooth.tasks.hosts import fit_joined, joined, read_host
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.profile import Vocabulary
+from structsmooth.tasks.text.hosts import fit_joined, joined, read_host
 from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
 

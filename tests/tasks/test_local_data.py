@@ -12,7 +12,7 @@ from two_processes import ended, started
 from structsmooth import processes
 from structsmooth.checkpoint import load_state
 from structsmooth.processes import host_share
-from structsmooth.tasks.hosts import fit_joined, joined, read_host
+from structsmooth.tasks.text.hosts import fit_joined, joined, read_host
 
 TEXTS = ["Ada met Bob.\nOslo", "New\nYork fell"]  # the span of the second goes over a line break
 SPANS = [[8, 11, "PER"], [0, 8, "LOC"]]
