@@ -137,13 +137,13 @@ def _linear(solver: Solver[Any], own: bool) -> Job:
     return run
 
 
-class _Network(nn.Module):
+class Network(nn.Module):
     """Six layers of transformers under a chain of nine tags: the mean loss of a batch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(width, max(1, width // 64), 4 * width, dropout=0.0, batch_first=True)
-        self.words, self.layers = nn.Embedding(_PIECES, width), nn.TransformerEncoder(layer, 6)
+        self.words, self.layers = nn.Embedding(_PIECES, width), nn.TransformerEncoder(layer, 6, None, False)
         self.head, self.loss = TaggingHead(width, 9), StructuralHinge.crf("mean")
 
     def forward(self, words: Tensor, tags: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ def _encoder(path: str, share: float, width: int, note: Note) -> Size:
     n = len(sentences := NER().read(path))
     reading, examples = time.process_time() - started, (memory()["VmRSS"] - resident) * 2**20
     del sentences
-    model = _Network(width)
+    model = Network(width)
     replicas: Any = DistributedDataParallel(model) if joined_by_others() else model
     if joined_by_others():
         replicas.register_comm_hook(None, _summed)
