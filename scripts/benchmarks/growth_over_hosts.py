@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -206,7 +207,7 @@ def seconds_of(round_: Moment, gigabits: float) -> float:
 
 def simulated(path: str, width: int, hosts: Sequence[int], names: Sequence[str]) -> dict[str, dict[int, Any]]:
     """The median round of a host, and its size, by ways and numbers of hosts; 1 is among them."""
-    return {name: {count: _run(name, path, width, count) for count in sorted({1, *hosts})} for name in names}
+    return {name: {count: _imitation(name, path, width, count, 1.0) for count in sorted({1, *hosts})} for name in names}
 
 
 def shown_rounds(found: dict[str, dict[int, Any]]) -> Iterator[list[str]]:
@@ -226,8 +227,8 @@ def shown_limits(
     """
     for name in names:
         way = WAYS[name]
-        half, whole = (_run(name, path, width, hosts, share) for share in (0.5, 1.0))
-        begin, end = (_run(name, path, width, 1, share) for share in (0.5, 1.0)) if way.own else (half, whole)
+        half, whole = (_imitation(name, path, width, hosts, share) for share in (0.5, 1.0))
+        begin, end = (_imitation(name, path, width, 1, share) for share in (0.5, 1.0)) if way.own else (half, whole)
         whole_n = whole[1].n * (hosts if way.own else 1)
         size, held = end[1], sentences / (hosts if way.own else 1)
         compute, awaited = whole[0].compute, whole[0].awaited
@@ -265,6 +266,11 @@ def shown_checks(path: str, width: int, hosts: Sequence[int], names: Sequence[st
                 *(f"{value:.3f}" for pair in pairs for value in pair),
                 f"{times[1] / times[0]:.2f}",
             ]
+
+
+@cache
+def _imitation(name: str, path: str, width: int, hosts: int, share: float) -> tuple[Moment, Size]:
+    return _run(name, path, width, hosts, share)
 
 
 def _run(name: str, path: str, width: int, imitate: int, share: float = 1.0, **settings: Any) -> tuple[Moment, Size]:

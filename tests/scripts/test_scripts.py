@@ -409,7 +409,7 @@ def tables(output):
 @counts_memory
 def test_benchmark_growth_simulates_hosts(data, capsys):
     """An all-reduce among two sends its bytes once: gradients in float32, and weights of CoCoA in float64."""
-    options = ["--data", data, "--hosts", "2", "--simulate", "--width", "64", "--fleet", "4", "--sentences", "1e6"]
+    options = ["--data", data, "--hosts", "2", "--simulate", "--width", "64", "--fleet", "2", "--sentences", "1e6"]
     assert load("growth").main([*options, "--ways", "CoCoA", "encoder, DDP"]) == 0
     rounds, limits = tables(capsys.readouterr().out)
     found = {(row["way"], row["hosts"]): row for row in rounds}
