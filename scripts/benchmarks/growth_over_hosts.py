@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from scripts.shared.harness import in_processes, memory
@@ -177,7 +178,7 @@ def _encoder(path: str, share: float, width: int, note: Note) -> Size:
     return Size(weights, examples, 0.0, n, reading)
 
 
-def _summed(state: None, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def _summed(state: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Sums a bucket of gradients while nothing else is computed, so that both can be timed."""
     total = bucket.buffer() / processes.count()
     distributed.all_reduce(total)
