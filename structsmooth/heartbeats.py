@@ -58,10 +58,10 @@ class Heartbeats:
         self._beats[0].join(self.patience / _BEATS)
 
     def wait_for_others(self) -> None:
-        """Wait until the others have left, at most as long as the patience: the store may end with this process."""
-        limit = monotonic() + self.patience
+        """Wait until the others have left, or are lost: the store may end with this process."""
         with suppress(RuntimeError):
-            while monotonic() < limit and not all(self._last_beat(other) == _LEFT for other in self._others):
+            while any(beat != _LEFT and monotonic() - heard < self.patience for beat, heard in self._heard.values()):
+                self.exchange(_LEFT)
                 sleep(_POLL)
 
     def lost(self, now: float) -> str | None:

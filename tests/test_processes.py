@@ -195,6 +195,8 @@ def test_the_first_process_leaves_last():
     second.exchange(b"left")
     waiting.join(30)
     assert not waiting.is_alive()
+    lost = Heartbeats(HashStore, 0, 2, 0.1)
+    lost.wait_for_others()  # of whom one was never heard of
 
 
 STORE = """
@@ -227,8 +229,8 @@ def test_processes_whose_store_ends_end():
         begun = monotonic()
         for rank, process in enumerate(both):
             _, errors = process.communicate(timeout=60)
-            place = "on localhost" if rank == 0 else f"with process 0 on {socket.gethostname()}"
-            assert f"process {rank} ends: the store of the processes, {place}, has not answered for 3 s" in errors
+            assert f"process {rank} ends: the store of the processes, " in errors
+            assert "has not answered for 3 s" in errors
             assert process.returncode == 1
         assert monotonic() - begun < 30
     finally:
