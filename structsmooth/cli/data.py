@@ -149,7 +149,7 @@ class TrainingData:
         """The data that parsed flags name, for the task that they describe, with the problem on a device."""
         task, files = from_flags(load_task(options.task), options), data_files(options)
         fit = _shard if partition and processes.count() > 1 else _all
-        fitted, examples = fit(task, files["train"], has_local_data(options))
+        fitted, examples = fit(task, files["train"], getattr(options, "local_data", False))
         forms = {"train": form_of(examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
@@ -201,15 +201,8 @@ class TrainingData:
         return f"{split} {self.headline}"
 
 
-def has_local_data(options: Namespace) -> bool:
-    """Whether each of several hosts has training files of its own."""
-    return processes.count() > 1 and getattr(options, "local_data", False)
-
-
-def training_examples(task: Task, path: str, local: bool) -> Sequence[Any]:
-    """All training examples; of ``local`` ones, those of all hosts."""
-    if not local:
-        return read_examples(task, path, "train")
+def examples_of_hosts(task: Task, path: str) -> Sequence[Any]:
+    """All training examples, of which each host has some."""
     with stage(f"reading {path} on every host"):
         examples = joined(read_host(task, path))
     note_form(path, examples)
@@ -218,7 +211,7 @@ def training_examples(task: Task, path: str, local: bool) -> Sequence[Any]:
 
 def _all(task: Task, path: str, local: bool) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and all its examples."""
-    examples = training_examples(task, path, local)
+    examples = examples_of_hosts(task, path) if local else read_examples(task, path, "train")
     with stage(f"finding the features and labels of {counted(len(examples), 'example')}"):
         return task.fit(examples), examples
 

@@ -17,10 +17,9 @@ from structsmooth.cli.data import (
     add_data_flags,
     add_task_flags,
     data_files,
-    has_local_data,
+    examples_of_hosts,
     identity,
     read_examples,
-    training_examples,
 )
 from structsmooth.cli.flags import add_flags, from_flags, known_solver, usable_device
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
@@ -70,7 +69,8 @@ def train(options: Namespace) -> int:
 
 
 def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
-    settings |= identity(data_files(options), solver.needs_partitions, has_local_data(options))
+    options.local_data = options.local_data and processes.count() > 1
+    settings |= identity(data_files(options), solver.needs_partitions, options.local_data)
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     folder = RunFolder(out, settings)
     begun = options.resume and folder.has_checkpoint(solver)  # refused, if it is, before data are read in vain
@@ -155,7 +155,8 @@ def _prepare_encoder(options: Namespace, out: Path) -> Row | None:
     task, files = from_flags(load_task(options.task), options), data_files(options)
     if not isinstance(task, Encoded) or task.tune is None:
         return None
-    train, dev = training_examples(task, files["train"], has_local_data(options)), None
+    dev = None
+    train = (examples_of_hosts if options.local_data else partial(read_examples, split="train"))(task, files["train"])
     if "dev" in files:
         dev = read_examples(task, files["dev"], "dev")
     how = {"device": options.device, "seed": options.seed, "resume": options.resume}
