@@ -7,24 +7,26 @@ without heartbeats, others would wait for it for as long as the kernel resends, 
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, sleep
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 _BEATS = 6  # in the time after which a process is lost
 _LEFT = b"left"
+_POLL = 0.02  # seconds between looks at who has left
 
 
 class Heartbeats:
     """What a process has heard of the others.
 
     Args:
-        store: that all processes write into, on a connection of its own: others may wait on theirs.
+        connect: connects to the store that all processes write into, without waiting; others may wait on connections of
+            theirs.
         rank: of this process.
         size: number of processes.
         patience: seconds after which a process that is not heard of is lost.
@@ -33,15 +35,16 @@ class Heartbeats:
         answered: when the store answered for the last time, by a clock that only rises.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, patience: float) -> None:
-        self.store, self.rank, self.patience = store, rank, patience
+    def __init__(self, connect: Callable[[], Store], rank: int, size: int, patience: float) -> None:
+        self.connect, self.rank, self.patience = connect, rank, patience
         self._others = [other for other in range(size) if other != rank]
         self._ended = Event()
         self.answered = monotonic()
         # The last beat of each process, and when it came; one that hangs before its first is missed from now on.
         self._heard = dict.fromkeys(self._others, (b"", self.answered))
         self._hosts: dict[int, str] = {}
-        store.set(f"host/{rank}", socket.gethostname())
+        self.store = connect()
+        self.store.set(f"host/{rank}", socket.gethostname())
         self._beats = [Thread(target=work, daemon=True) for work in (self._beat, self._watch)]
 
     def start(self) -> None:
@@ -54,11 +57,19 @@ class Heartbeats:
         self._ended.set()
         self._beats[0].join(self.patience / _BEATS)
 
+    def wait_for_others(self) -> None:
+        """Wait until the others have left, or are lost: the store may end with this process."""
+        with suppress(RuntimeError):
+            while any(beat != _LEFT and monotonic() - heard < self.patience for beat, heard in self._heard.values()):
+                self.exchange(_LEFT)
+                sleep(_POLL)
+
     def lost(self, now: float) -> str | None:
         """What is lost at a moment, if anything is."""
         if now - self.answered > self.patience:
-            host = os.environ.get("MASTER_ADDR", "the first process")
-            return f"the store of the processes, on {host}, has not answered for {self.patience:g} s"
+            address = os.environ.get("MASTER_ADDR", "the first process")
+            place = f"with process 0 on {self._hosts[0]}" if 0 in self._hosts else f"on {address}"
+            return f"the store of the processes, {place}, has not answered for {self.patience:g} s"
         for other, (beat, heard) in self._heard.items():
             if beat != _LEFT and now - heard > self.patience:
                 host = self._hosts.get(other, "an unknown host")
@@ -69,24 +80,30 @@ class Heartbeats:
         """Write a heartbeat, and read those of the others."""
         self.store.set(f"beat/{self.rank}", beat.decode())
         for other in self._others:
-            if self.store.check([f"beat/{other}"]):
-                found = bytes(self.store.get(f"beat/{other}"))
+            if found := self._last_beat(other):
                 if other not in self._hosts:
                     self._hosts[other] = self.store.get(f"host/{other}").decode()
                 if self._heard[other][0] != found:
                     self._heard[other] = found, monotonic()
         self.answered = monotonic()
 
+    def _last_beat(self, other: int) -> bytes:
+        name = f"beat/{other}"
+        return bytes(self.store.get(name)) if self.store.check([name]) else b""
+
     def _beat(self) -> None:
         number = 0
-        try:
-            while not self._ended.is_set():
+        while not self._ended.is_set():
+            try:
                 self.exchange(b"%d" % number)
-                number += 1
-                self._ended.wait(self.patience / _BEATS)
+            except RuntimeError:
+                # Tried again until the patience is over, which the other thread says.
+                with suppress(RuntimeError, OSError):
+                    self.store = self.connect()
+            number += 1
+            self._ended.wait(self.patience / _BEATS)
+        with suppress(RuntimeError):
             self.exchange(_LEFT)
-        except RuntimeError:  # the process that has the store ended: whoever waits for it is told so by its connection
-            self._ended.set()
 
     def _watch(self) -> None:
         pause, before = self.patience / _BEATS, monotonic()
@@ -113,10 +130,20 @@ def heartbeats(name: str, rank: int, size: int, patience: float) -> Iterator[Non
         patience: seconds after which a process that is not heard of is lost.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=patience), wait_for_workers=False)
-    found = Heartbeats(PrefixStore(f"{name}/heartbeats", store), rank, size, patience)
+
+    def connect() -> Store:
+        # The store would try for long where nobody listens.
+        socket.create_connection((address, port), patience / _BEATS).close()
+        store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=patience), wait_for_workers=False)
+        return PrefixStore(f"{name}/heartbeats", store)
+
+    found = Heartbeats(connect, rank, size, patience)
     found.start()
     try:
         yield
-    finally:
+    except BaseException:
         found.stop()
+        raise
+    found.stop()
+    if rank == 0:
+        found.wait_for_others()

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 # How long to wait for the work of others. If one of them dies, the wait fails at once; if it is lost, by heartbeats.
 _PATIENCE = timedelta(days=1)
+# What torchrun tells a process about its host: the index of the process there, and the number of all.
+_PLACE_ON_HOST = (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
 # Seconds between looks into the store while processes find each other.
 _POLL = 0.02
 
@@ -111,8 +114,24 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_works_alone = False
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """A block in which this process does all work itself, as if no other had joined: others do something else."""
+    global _works_alone
+    before, _works_alone = _works_alone, True
+    try:
+        yield
+    finally:
+        _works_alone = before
+
+
 def count() -> int:
     """Number of joined processes; 1 if none joined."""
+    if _works_alone:
+        return 1
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
@@ -269,18 +288,49 @@ def process_share(n: int) -> range:
     return share(n)
 
 
+def host_share(n: int) -> range:
+    """The part of ``range(n)`` that belongs to this process, of examples that its host alone has.
+
+    Raises:
+        ValueError: fewer examples than processes of the host.
+    """
+    number, size = _place_on_host()
+    if n < size:
+        raise ValueError(f"{size} processes of host {gethostname()} need an example each, got {n} examples there")
+    return range(number * n // size, (number + 1) * n // size)
+
+
+def _place_on_host() -> tuple[int, int]:
+    """The index of this process among those of its host, and their number."""
+    number, size = (int(os.environ.get(name, default)) for name, default in _PLACE_ON_HOST)
+    return number, size
+
+
 def own_files(path: str) -> list[str] | None:
     """The files that this process reads, of those that a pattern stands for: neighbours, as equal in bytes as may be.
 
-    ``None`` if the files are so few, or so unequal, that a process would have none: then all read all of them.
+    ``None`` if the files are so few, or so unequal, that a process would have none: then all read all of them. Every
+    process that joined calls it.
 
     Raises:
         FileNotFoundError: no file matches the pattern.
+        ValueError: the pattern stands for other files in some process.
     """
-    files, readers = shards(path), count()
+
+    def found() -> dict[str, int]:
+        files = shards(path)
+        return {} if files == [path] else {file: os.path.getsize(file) for file in files}
+
+    everyone, readers = gathered(files := run_on_all_ranks(found)), count()
+    for process, others in enumerate(everyone):
+        if differing := sorted({*others.items()} ^ {*everyone[0].items()}):
+            raise ValueError(
+                f"{path}: {differing[0][0]} is not the same in process 0 and process {process}: all hosts need all "
+                "files, unless each has files of its own and the command has --local-data"
+            )
     if readers == 1 or len(files) < readers:
         return None
-    sizes = np.array([os.path.getsize(file) for file in files])
+    sizes = np.array([*files.values()])
     owners = (2 * sizes.cumsum() - sizes) * readers // (2 * sizes.sum())  # of the byte in the middle of each file
     if len(np.unique(owners)) < readers:
         return None
@@ -293,12 +343,29 @@ def checksum_of_all(path: str) -> int:
     Every process that joined calls it.
 
     Raises:
+        ValueError: as for :func:`own_files`.
         OSError: a file that some process cannot read.
     """
+    if (files := own_files(path)) is None:
+        return run_on_all_ranks(lambda: checksum(path))
+    return checksum_of_parts(concatenated(run_on_all_ranks(lambda: list(map(checksum, files)))))
 
-    def own() -> tuple[list[int], int | None]:
-        files = own_files(path)
-        return ([], checksum(path)) if files is None else (list(map(checksum, files)), None)
 
-    parts, whole = run_on_all_ranks(own)
-    return checksum_of_parts(concatenated(parts)) if whole is None else whole
+def checksum_of_hosts(path: str) -> int:
+    """The checksum of training data of which each host has files of its own. Every process that joined calls it.
+
+    Raises:
+        ValueError: two hosts have the same files.
+        OSError: a file that some process cannot read.
+    """
+    first = _place_on_host()[0] == 0
+    parts = concatenated(run_on_all_ranks(lambda: [(gethostname(), checksum(path))] if first else []))
+    hosts = dict[int, str]()
+    for host, found in parts:
+        if found in hosts:
+            raise ValueError(
+                f"--local-data is for hosts with files of their own, and {hosts[found]} and {host} have the same at "
+                f"{path}: leave it out"
+            )
+        hosts[found] = host
+    return checksum_of_parts(list(hosts))

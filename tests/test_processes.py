@@ -1,13 +1,14 @@
 """Processes join and leave."""
 
 import socket
+import time
 from importlib import import_module
 from threading import Thread
 from time import monotonic
 
 import pytest
 from torch.distributed import HashStore, TCPStore
-from two_processes import ended, started
+from two_processes import ended, free_port, started
 
 from structsmooth import processes
 from structsmooth.heartbeats import Heartbeats
@@ -160,10 +161,86 @@ def test_a_process_that_hangs_is_named_and_ends_the_others(stopped):
         both[stopped].communicate()
 
 
+class FailingStore(HashStore):
+    """Answers so many times, and then no more."""
+
+    answers = 3
+
+    def set(self, key, value):
+        self.answers -= 1
+        if self.answers < 0:
+            raise RuntimeError("Connection reset by peer")
+        super().set(key, value)
+
+
+def test_a_store_that_fails_once_is_asked_again():
+    stores = [FailingStore(), HashStore()]
+    found = Heartbeats(lambda: stores.pop(0), 0, 1, 0.6)
+    begun = found.answered
+    found.start()
+    time.sleep(1.0)
+    found.stop()
+    assert not stores
+    assert found.answered - begun > 0.9
+
+
+def test_the_first_process_leaves_last():
+    store = HashStore()
+    first, second = (Heartbeats(lambda: store, rank, 2, 60.0) for rank in range(2))
+    waiting = Thread(target=first.wait_for_others, daemon=True)
+    waiting.start()
+    second.exchange(b"0")
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    second.exchange(b"left")
+    waiting.join(30)
+    assert not waiting.is_alive()
+    lost = Heartbeats(HashStore, 0, 2, 0.1)
+    lost.wait_for_others()  # of whom one was never heard of
+
+
+STORE = """
+import sys, time
+from torch.distributed import TCPStore
+store = TCPStore("localhost", int(sys.argv[1]), is_master=True, wait_for_workers=False)
+print("listens", flush=True)
+time.sleep(600)
+"""
+ALONE = """
+import time
+from structsmooth import processes
+with processes.joined(patience=3.0):
+    processes.wait()
+    print("joined", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.long
+def test_processes_whose_store_ends_end():
+    """As an agent of torchrun that is killed while its processes live, which wait for nobody."""
+    port = free_port()
+    store = started(STORE, port, count=1)[0]
+    assert store.stdout.readline() == "listens\n"
+    both = started(ALONE, MASTER_PORT=port, TORCHELASTIC_USE_AGENT_STORE="True")
+    try:
+        assert [process.stdout.readline() for process in both] == ["joined\n"] * 2
+        store.kill()
+        begun = monotonic()
+        for rank, process in enumerate(both):
+            _, errors = process.communicate(timeout=60)
+            assert f"process {rank} ends: the store of the processes, " in errors
+            assert "has not answered for 3 s" in errors
+            assert process.returncode == 1
+        assert monotonic() - begun < 30
+    finally:
+        ended([store, *both])
+
+
 def test_who_is_lost(monkeypatch):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     store = HashStore()
-    first, second = (Heartbeats(store, rank, 2, 60.0) for rank in range(2))
+    first, second = (Heartbeats(lambda: store, rank, 2, 60.0) for rank in range(2))
     first.exchange(b"0")
     now = monotonic()
     first.answered = now + 61

@@ -4,27 +4,37 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
+from scripts.shared.networks import INTERFACE, Host
 
-def started(code: str, *arguments: str, count: int = 2, **variables: str) -> list[subprocess.Popen[str]]:
-    """All, as torchrun would start them; they can import what tests can. Variables replace those of torchrun."""
+
+def started(
+    code: str, *arguments: str, count: int = 2, hosts: Sequence[Host] = (), **variables: str
+) -> list[subprocess.Popen[str]]:
+    """All, as torchrun would start them, each on a host of its own if there are hosts; they can import what tests can.
+
+    Variables replace those of torchrun.
+    """
     paths = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     shared = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     shared |= {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
+    if hosts:
+        shared |= {"WORLD_SIZE": str(len(hosts)), "LOCAL_WORLD_SIZE": "1"}
+        shared |= {"MASTER_ADDR": hosts[0].address, "GLOO_SOCKET_IFNAME": INTERFACE}
     shared |= {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     return [
         subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
+            [*start, sys.executable, "-c", code, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank, **variables},
+            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": "0" if hosts else str(rank), **variables},
         )
-        for rank in map(str, range(count))
+        for rank, start in enumerate([host.prefix for host in hosts] or [[]] * count)
     ]
 
 

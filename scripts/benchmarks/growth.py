@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.shared.harness import RequestError, command, in_processes, memory, option, print_table, reading
+from scripts.benchmarks.growth_over_hosts import LIMITS, WAYS, shown_checks, shown_limits, shown_rounds, simulated
+from scripts.shared.harness import RequestError, command, in_processes, memory, option, print_table, reading, within
+from scripts.shared.networks import why_not
 from structsmooth.cli.flags import parse_solvers
 from structsmooth.files import DATA_VARIABLE, data_file
 from structsmooth.problems import SparseChainProblem
-from structsmooth.settings import parse_lam
+from structsmooth.processes import processors
+from structsmooth.settings import Interval, parse_lam
 from structsmooth.solvers import SOLVERS, Progress
 from structsmooth.tasks import NER, Chunking
 from structsmooth.tasks.text.tagging import Tagging
@@ -46,6 +49,14 @@ Point = dict[str, Any]
         "--solvers", None, "solvers (default: the one of the task)", nargs="+", choices=list(SOLVERS), metavar="NAME"
     ),
     option("--attributes-cache", None, "map attributes from files in this folder", metavar="DIR"),
+    option("--hosts", None, "numbers of hosts", nargs="+", type=within(Interval(2), int), metavar="K"),
+    option("--simulate", False, "imitate the hosts, in place of making them of namespaces"),
+    option("--ways", list(WAYS), "of training over hosts", choices=list(WAYS)),
+    option("--width", 256, "of the encoder", least=1),
+    option("--rate", 1.0, "of the network of namespaces, in Gbit/s", least=0, above=True, type=float),
+    option("--fleet", 100, "hosts whose limits are looked for", least=2),
+    option("--sentences", 1e9, "sentences of these hosts", least=1, type=float),
+    option("--memory", 64.0, "memory of each, in GB", least=0, above=True, type=float),
 )
 def main(options: Namespace) -> None:
     """Measure every size and solver, and print the table."""
@@ -54,9 +65,30 @@ def main(options: Namespace) -> None:
         raise RequestError(f"give --data, or set {DATA_VARIABLE} to the folder of data")
     with reading():
         data = options.data or data_file(options.task, _TASKS[options.task][1])
+        if options.hosts:
+            _over_hosts(data, options)
+            return
         points = list(_points(data, options))
     print(f"{options.task}: {data}\n")
     print_table(list(points[0]), ([shown(value) for value in point.values()] for point in points))
+
+
+def _over_hosts(data: str, options: Namespace) -> None:
+    if options.simulate:
+        found = simulated(data, options.width, options.hosts, options.ways)
+        titles = ["CPU s a round", "MB sent", "s at 1 Gbit/s", "s at 10 Gbit/s"]
+        print_table(["way", "hosts", *titles], shown_rounds(found))
+        print(f"\n{options.fleet} hosts, {options.sentences:g} sentences: shares of {options.memory:g} GB and a day\n")
+        titles = [*LIMITS, "first"]
+        limits = shown_limits(data, options.width, options.ways, options.fleet, options.sentences, options.memory)
+        print_table(["way", *titles], limits)
+        return
+    if (reason := why_not()) is not None:
+        raise RequestError(f"{reason}; --simulate needs none")
+    print(f"{processors()} processors, {options.rate:g} Gbit/s; by the model, and measured\n")
+    titles = [f"{what}, {how}" for what in ("CPU s", "MB sent", "s a round") for how in ("model", "measured")]
+    rows = shown_checks(data, options.width, options.hosts, options.ways, options.rate)
+    print_table(["way", "hosts", *titles, "ratio"], rows)
 
 
 def measure(name: str, path: str, solver: str, cache: str | None = None) -> Point:

@@ -271,11 +271,15 @@ def cpu_clock() -> Iterator[None]:
 
 
 def in_processes(
-    function: Callable[..., Any], *arguments: Any, count: int = 1, environment: Mapping[str, str] | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    count: int = 1,
+    environment: Mapping[str, str] | None = None,
+    prefixes: Sequence[Sequence[str]] = (),
 ) -> Any:
     """What a function of a script returns in the first of some new processes, which may join as those of torchrun.
 
-    Arguments and results are plain JSON.
+    Arguments and results are plain JSON. If there are prefixes of commands, each begins a process, alone on its host.
 
     Raises:
         RuntimeError: a process failed.
@@ -287,22 +291,23 @@ def in_processes(
     script = ".".join(Path(function.__code__.co_filename).relative_to(root).with_suffix("").parts)
     code = f"import json, sys; from {script} import {function.__name__} as work; "
     code += "print(json.dumps(work(*json.loads(sys.argv[1]))))"
+    alone, starts = bool(prefixes), prefixes or [[]] * count
     joining = {
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": port,
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
+        "WORLD_SIZE": str(len(starts)),
+        "LOCAL_WORLD_SIZE": str(1 if alone else count),
         "PYTHONPATH": str(root),
     }
-    shared = {**os.environ, **(environment or {}), **joining}
+    shared = {**os.environ, **joining, **(environment or {})}
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", code, json.dumps(arguments)],
+            [*start, sys.executable, "-c", code, json.dumps(arguments)],
             stdout=subprocess.PIPE,
             text=True,
-            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": "0" if alone else str(rank)},
         )
-        for rank in map(str, range(count))
+        for rank, start in enumerate(starts)
     ]
     outputs = [worker.communicate()[0] for worker in workers]
     if any(worker.returncode for worker in workers):

@@ -12,12 +12,13 @@ from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum, naming
 from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
-from structsmooth.processes import checksum_of_all
+from structsmooth.processes import checksum_of_all, checksum_of_hosts
 from structsmooth.solvers import Progress
 from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.profile import Vocabulary
+from structsmooth.tasks.text.hosts import fit_joined, joined, read_host
 from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
 
@@ -88,15 +89,16 @@ def data_files(options: Namespace) -> dict[str, str]:
     return files or load_task(options.task).default_files()
 
 
-def identity(files: Mapping[str, str], own: bool = False) -> dict[str, Any]:
+def identity(files: Mapping[str, str], own: bool = False, local: bool = False) -> dict[str, Any]:
     """What a run must have to go on, and all processes of one: the version and the data, by checksums of the files.
 
-    Every process calls it. If each trains on its ``own`` examples, it reads its own training files alone.
+    Every process calls it. If each trains on its ``own`` examples, it reads its own training files alone. If these are
+    ``local``, each host has others.
     """
-    others = [split for split in files if not (own and split == "train")]
+    others = [split for split in files if not ((own or local) and split == "train")]
     sums = processes.run_on_all_ranks(lambda: {f"{split} checksum": checksum(files[split]) for split in others})
-    if own:
-        sums["train checksum"] = checksum_of_all(files["train"])
+    if own or local:
+        sums["train checksum"] = (checksum_of_hosts if local else checksum_of_all)(files["train"])
     return {"structsmooth": __version__, **files, **sums}
 
 
@@ -147,7 +149,8 @@ class TrainingData:
     def read(cls, options: Namespace, partition: bool = False, device: str = "cpu") -> "TrainingData":
         """The data that parsed flags name, for the task that they describe, with the problem on a device."""
         task, files = from_flags(load_task(options.task), options), data_files(options)
-        fitted, examples = _shard(task, files["train"]) if partition else _all(task, files["train"])
+        fit = _shard if partition and processes.count() > 1 else _all
+        fitted, examples = fit(task, files["train"], getattr(options, "local_data", False))
         forms = {"train": form_of(examples)}
         if not isinstance(fitted, getattr(task, "fitted_type", ())):
             name = type(fitted).__name__
@@ -199,18 +202,27 @@ class TrainingData:
         return f"{split} {self.headline}"
 
 
-def _all(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
+def examples_of_hosts(task: Task, path: str) -> Sequence[Any]:
+    """All training examples, of which each host has some."""
+    with stage(f"reading {path} on every host"):
+        examples = joined(read_host(task, path))
+    note_form(path, examples)
+    return examples
+
+
+def _all(task: Task, path: str, local: bool) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and all its examples."""
-    examples = read_examples(task, path, "train")
+    examples = examples_of_hosts(task, path) if local else read_examples(task, path, "train")
     with stage(f"finding the features and labels of {counted(len(examples), 'example')}"):
         return task.fit(examples), examples
 
 
-def _shard(task: Task, path: str) -> tuple[FittedTask, Sequence[Any]]:
+def _shard(task: Task, path: str, local: bool) -> tuple[FittedTask, Sequence[Any]]:
     """The fitted task of training data, and the examples of this process."""
-    if processes.count() == 1:
-        return _all(task, path)
     with stage(f"reading the examples of each process in {path}, and finding the features and labels of all"):
-        fitted, examples = task.fit_own(path)
+        if local:
+            fitted, examples = fit_joined(task, read_host(task, path))
+        else:
+            fitted, examples = task.fit_own(path)
     note_form(path, examples)
     return fitted, examples

@@ -12,7 +12,15 @@ from typing import Any
 
 from structsmooth import processes
 from structsmooth.checkpoint import write_atomic
-from structsmooth.cli.data import TrainingData, add_data_flags, add_task_flags, data_files, identity, read_examples
+from structsmooth.cli.data import (
+    TrainingData,
+    add_data_flags,
+    add_task_flags,
+    data_files,
+    examples_of_hosts,
+    identity,
+    read_examples,
+)
 from structsmooth.cli.flags import add_flags, from_flags, known_solver, usable_device
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import history_table, progress_bar
@@ -27,9 +35,18 @@ from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.trained import TrainedModel
 
 # Options that may change when a run is resumed.
-_NOT_SETTINGS = {"run", "command", "out", "resume", "overwrite", "passes", "calibrate", "device", "patience"} | {
-    *PRESENTATION
-}
+_NOT_SETTINGS = {
+    "run",
+    "command",
+    "out",
+    "resume",
+    "overwrite",
+    "passes",
+    "calibrate",
+    "device",
+    "patience",
+    "local_data",
+} | {*PRESENTATION}
 # Those that may differ between the processes of a run.
 _PER_PROCESS = {"run", "device", *PRESENTATION}
 _INTERRUPTED = 130
@@ -52,7 +69,8 @@ def train(options: Namespace) -> int:
 
 
 def _trained(options: Namespace, solver: Solver[Any], out: Path, settings: dict[str, Any]) -> int:
-    settings |= identity(data_files(options), own=solver.needs_partitions)
+    options.local_data = options.local_data and processes.count() > 1
+    settings |= identity(data_files(options), solver.needs_partitions, options.local_data)
     processes.agree({name: value for name, value in vars(options).items() if name not in _PER_PROCESS} | settings)
     folder = RunFolder(out, settings)
     begun = options.resume and folder.has_checkpoint(solver)  # refused, if it is, before data are read in vain
@@ -137,7 +155,8 @@ def _prepare_encoder(options: Namespace, out: Path) -> Row | None:
     task, files = from_flags(load_task(options.task), options), data_files(options)
     if not isinstance(task, Encoded) or task.tune is None:
         return None
-    train, dev = read_examples(task, files["train"], "train"), None
+    dev = None
+    train = (examples_of_hosts if options.local_data else partial(read_examples, split="train"))(task, files["train"])
     if "dev" in files:
         dev = read_examples(task, files["dev"], "dev")
     how = {"device": options.device, "seed": options.seed, "resume": options.resume}
@@ -210,6 +229,8 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
     run.add_argument("--device", type=usable_device, default="cpu", help=f"{help_device} (default: cpu)")
     help_patience = "seconds after which the other processes of a run end because one of them is not heard of"
     run.add_argument("--patience", type=float, default=60.0, metavar="S", help=f"{help_patience} (default: 60)")
+    help_local = "each host of a run over several has training files of its own at --train, which all train on"
+    run.add_argument("--local-data", action="store_true", help=help_local)
     present = run.add_mutually_exclusive_group()
     present.add_argument("--resume", action="store_true", help="continue from the checkpoint in --out, if there is one")
     present.add_argument("--overwrite", action="store_true", help="replace the model or run in --out, if there is one")

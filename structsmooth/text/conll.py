@@ -100,19 +100,25 @@ def read_corpus(
         read = partial(
             read_corpus, tagged=tagged, plain=plain, column=column, unknown=unknown, reading=reading, how=how
         )
-        corpora = list(map(read, files))
-        expect_one_form(name, files, [corpus.form for corpus in corpora])
-        if isinstance(first := corpora[0], TextCorpus):
-            joined = chain.from_iterable(corpus.texts for corpus in corpora if isinstance(corpus, TextCorpus))
-            return TextCorpus.of_texts(joined, first.kind, how, name, share)
-        whole = Corpus.joined(corpora)
-        return whole if share is None else whole.part(share(len(whole)))
+        whole = joined(name, files, list(map(read, files)), how, share)
+        return whole if share is None or isinstance(whole, TextCorpus) else whole.part(share(len(whole)))
     if column is None and not reading.chosen and (texts := brat_texts(path)):
         documents = list(read_brat(texts, reading.encoding, tagged))
         if how.cuts and how.of(documents).line_breaks == 1:  # examples of their own, for processes and folds
             documents = list(chain.from_iterable(document.lines() for document in documents))
         return TextCorpus.of_texts(documents, "brat", how, source_name(path), share)
     return read_laid_out(path, choose, share, reading.encoding)
+
+
+def joined(
+    name: str, parts: Sequence[object], corpora: Sequence[Corpus], how: Segmentation, share: Share | None = None
+) -> Corpus:
+    """The corpus of this name from those of its parts, in order; of texts, a share of these."""
+    expect_one_form(name, parts, [corpus.form for corpus in corpora])
+    if not isinstance(first := corpora[0], TextCorpus):
+        return Corpus.joined(corpora)
+    texts = chain.from_iterable(corpus.texts for corpus in corpora if isinstance(corpus, TextCorpus))
+    return TextCorpus.of_texts(texts, first.kind, how, name, share)
 
 
 def expect_one_form(name: str, parts: Sequence[object], forms: Sequence[str]) -> None:

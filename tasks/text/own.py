@@ -1,6 +1,6 @@
 """The sentences of each of several processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -23,11 +23,20 @@ def own_corpus(read: Callable[[str | list[str], Literal["train"], Share], Corpus
     Raises:
         ValueError, OSError: what ``read`` refuses in some process.
     """
-    files = processes.run_on_all_ranks(lambda: own_files(path))
+    files = own_files(path)
     if files is None:
         return processes.run_on_all_ranks(lambda: read(path, "train", process_share))
     corpus = processes.run_on_all_ranks(lambda: read(files, "train", range))
-    expect_one_form(path, [f"from {first}" for first, *_ in processes.gathered(files)], processes.gathered(corpus.form))
+    return one_form(corpus, path, [f"from {first}" for first, *_ in processes.gathered(files)])
+
+
+def one_form(corpus: Corpus, name: str, parts: Sequence[object]) -> Corpus:
+    """The sentences of this process as one that has read the parts of all would have them.
+
+    Raises:
+        ValueError: the parts are of several forms.
+    """
+    expect_one_form(name, parts, processes.gathered(corpus.form))
     if not isinstance(corpus, TextCorpus):
         return corpus
     # The same line breaks end sentences in all files, as if one process had read them.

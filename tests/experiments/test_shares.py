@@ -12,12 +12,13 @@ from solver_cases import LAM, bounded_problem, small_problem
 from torch.testing import assert_close
 from two_processes import ended, started
 
-from structsmooth import processes
+from structsmooth import processes, sparse_vectors
 from structsmooth.checkpoint import save_state
 from structsmooth.experiments import Experiment, RunFolder
 from structsmooth.experiments.shares import rearranged
 from structsmooth.problems import LinearProblem, Problem, partitioned, sharded
 from structsmooth.solvers import CoCoA, IncrementalProxLinear, Solver
+from structsmooth.solvers.bcfw import BCFWState
 from structsmooth.solvers.dual.cocoa import CoCoAState
 
 ALONE: dict[str, tuple[LinearProblem, CoCoA]] = {
@@ -66,17 +67,22 @@ def test_examples_of_other_sizes_are_refused() -> None:
 
 
 # Processes, in turn, that go on from what those before them saved; the last ones go on to the end.
-TURNS = {"cocoa": [2, 1, 3, 2], "incremental": [2, 3, 1]}
+TURNS = {"cocoa": [2, 1, 3, 2], "cocoa, few weights": [1, 2, 1, 3], "incremental": [2, 3, 1]}
 PROCESS = """
 import sys, test_shares
-from structsmooth import processes
+from structsmooth import processes, sparse_vectors
 with processes.joined():
     test_shares.go_on(*sys.argv[1:])
 """
 
 
+def whole_problem(name: str) -> LinearProblem:
+    """One process has vectors of a part of the weights alone, where these are few."""
+    return random_problem((3, 1, 4, 2, 3), states=6, features=9) if "few" in name else small_problem()
+
+
 def problem_and_solver(name: str) -> tuple[Problem, Solver[Any]]:
-    problem = small_problem()
+    problem = whole_problem(name)
     if name == "incremental":
         return sharded(problem), IncrementalProxLinear(batch_size=1, gap_tolerance=0.0)
     own = problem.subset(torch.tensor(processes.share(problem.n)))
@@ -85,11 +91,16 @@ def problem_and_solver(name: str) -> tuple[Problem, Solver[Any]]:
 
 def go_on(name: str, folder: str, passes: str) -> None:
     """A turn; the state that it begins with, and where it comes to, stay in the folder."""
+    if "few" in name:
+        sparse_vectors.MANY = 1
     problem, solver = problem_and_solver(name)
     run = RunFolder(Path(folder) / "run")
     begun = run.load_checkpoint(solver, problem)
     result = Experiment(solver, LAM, int(passes)).run(problem, folder=run, resume=True)
     row = result.row.as_dict()
+    assert isinstance(result.state, BCFWState) == name.startswith("cocoa")
+    if "few" in name:
+        assert (len(result.state.weights) < problem.dim) == (processes.count() == 1 and begun is None)
     kept = {"state": begun and begun[0].split(), "rows": begun and [row.as_dict() for row in begun[1]], "row": row}
     torch.save(kept, Path(folder) / f"{processes.count()}-{processes.rank()}.pt")
 
@@ -98,13 +109,13 @@ def go_on(name: str, folder: str, passes: str) -> None:
 @pytest.mark.parametrize("name", TURNS)
 def test_another_number_of_processes_goes_on(tmp_path: Path, name: str) -> None:
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{PROCESS}"
-    problem, before, kept = small_problem(), None, []
+    problem, before, kept = whole_problem(name), None, []
     for turn, count in enumerate(TURNS[name]):
-        passes = 3000 if turn == len(TURNS[name]) - 1 and name == "cocoa" else 4 * turn + 4
+        passes = 3000 if turn == len(TURNS[name]) - 1 and name.startswith("cocoa") else 4 * turn + 4
         for status, _, errors in ended(started(code, name, str(tmp_path), str(passes), count=count)):
             assert status == 0, errors
         kept = [torch.load(tmp_path / f"{count}-{rank}.pt", weights_only=True) for rank in range(count)]
-        if before is not None and name == "cocoa":
+        if before is not None and name.startswith("cocoa"):
             states = [CoCoAState.joined(*own["state"]) for own in kept]
             statistics = torch.cat([dense(problem, rank, count, state) for rank, state in enumerate(states)])
             row, v = kept[0]["rows"][-1], states[0].point.weights
@@ -115,7 +126,7 @@ def test_another_number_of_processes_goes_on(tmp_path: Path, name: str) -> None:
             assert problem.loss(v) + LAM / 2 * float(v @ v) == pytest.approx(row["objective"], abs=1e-12)
         before = kept[0]["row"]
     assert before is not None
-    if name == "cocoa":
+    if name.startswith("cocoa"):
         assert 0 <= before["gap"] <= 1e-6
         alone = CoCoA(gap_tolerance=2e-7).solve(problem, lam=LAM, passes=3000)
         assert before["objective"] == pytest.approx(alone.row.objective, abs=1e-6)

@@ -17,8 +17,13 @@ import treebanks
 from small_tasks import write_pairs
 
 from scripts.__main__ import load
+from scripts.benchmarks import growth_over_hosts
+from scripts.shared.networks import why_not
+from scripts.shared.traffic import imitated
+from structsmooth import processes
 from structsmooth.cli import main
 from structsmooth.compiled.gpu import HAS_TRITON
+from structsmooth.tasks import NER
 from structsmooth.tasks.alignment.data import SentencePair
 from structsmooth.tasks.alignment.features import GROUPS
 from structsmooth.tasks.alignment.lexicon import Lexicon
@@ -437,6 +442,58 @@ def test_benchmark_growth_repeats_the_data(data, tmp_path, capsys):
     assert (row["n"], row["solver"]) == ("30", "sgd")
     assert float(row["peak (MB)"]) >= float(row["peak until encoded (MB)"]) > 0
     assert len(list(cache.glob("*.npy"))) == 1
+
+
+def tables(output):
+    """The cells of several tables in an output."""
+    return [rows(part) for part in output.split("\n\n") if part.startswith("| ")]
+
+
+@pytest.mark.long
+@counts_memory
+def test_benchmark_growth_simulates_hosts(data, capsys):
+    """An all-reduce among two sends its bytes once: gradients in float32, and weights of CoCoA in float64."""
+    options = ["--data", data, "--hosts", "2", "--simulate", "--width", "64", "--fleet", "2", "--sentences", "1e6"]
+    assert load("growth").main([*options, "--ways", "CoCoA", "encoder, DDP"]) == 0
+    rounds, limits = tables(capsys.readouterr().out)
+    found = {(row["way"], row["hosts"]): row for row in rounds}
+    problem = NER().fit(sentences := NER().read(data)).problem(sentences)
+    parameters = sum(p.numel() for p in growth_over_hosts.Network(64).parameters())
+    for way, nbytes in (("CoCoA", 8 * problem.dim), ("encoder, DDP", 4 * parameters)):
+        assert float(found[way, "1"]["MB sent"]) == 0
+        assert float(found[way, "2"]["MB sent"]) == pytest.approx(nbytes / 1e6, rel=0.02, abs=0.01)
+    for row in rounds:
+        seconds, megabytes = float(row["CPU s a round"]), float(row["MB sent"])
+        assert float(row["s at 1 Gbit/s"]) >= seconds + 0.008 * megabytes - 0.002
+        assert float(row["s at 1 Gbit/s"]) >= float(row["s at 10 Gbit/s"]) >= seconds - 0.001
+    assert [row["way"] for row in limits] == ["CoCoA", "encoder, DDP"]
+    for row in limits:
+        shares = {name: float(row[name]) for name in growth_over_hosts.LIMITS}
+        assert shares[row["first"]] == max(shares.values()) > 0
+
+
+@pytest.mark.long
+@counts_memory
+@pytest.mark.skipif((reason := why_not()) is not None, reason=str(reason))
+def test_benchmark_growth_counts_the_bytes_of_hosts(data, capsys):
+    assert load("growth").main(["--data", data, "--hosts", "2", "3", "--ways", "CoCoA"]) == 0
+    found = rows(capsys.readouterr().out)
+    assert [row["hosts"] for row in found] == ["2", "3"]
+    for row in found:
+        assert float(row["MB sent, measured"]) == pytest.approx(float(row["MB sent, model"]), rel=0.1)
+
+
+def test_traffic_of_one_process_is_that_of_all():
+    with imitated(4) as traffic:
+        total = processes.summed(torch.ones(1000))
+        rows_of_all = processes.stacked_rows(torch.ones(2, 500))
+        assert processes.gathered("host") == ["host"] * 4
+    assert torch.equal(total, torch.full((1000,), 4.0))
+    assert torch.equal(rows_of_all, torch.ones(8, 500))
+    # 3/2 of a sum; of four broadcasts of 4,000 bytes as many as three processes receive; objects of some bytes.
+    assert traffic.sent == pytest.approx(1.5 * 4000 + 3 * 4000, abs=300)
+    assert traffic.awaited == pytest.approx(1.5 * 4000 + 4 * 2 * 4000, abs=300)
+    assert processes.count() == 1
 
 
 @counts_memory

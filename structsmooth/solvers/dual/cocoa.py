@@ -114,12 +114,12 @@ class CoCoA(BCFW):
     def _round(
         self, whole: PartitionedProblem, lam: float, state: CoCoAState, rng: np.random.Generator, sigma: float
     ) -> CoCoAState:
-        before = state.point.weights
-        with whole.counted(before):
+        local = self.linear(whole.local, lam)
+        with whole.counted(state.point.weights):
             # The losses of a process are a mean over its own examples: λ is relative to that.
-            new = self.step_through(self.linear(whole.local, lam), lam / (sigma * whole.part), state, rng)
+            new = self.step_through(local, lam / (sigma * whole.part), state, rng)
         # v + Σ u_p, with u_p = (reached - v)/σ′.
-        reached, rest = new.point.weights, 1 - processes.count() / sigma
+        before, reached, rest = local.grown(state.point.weights), new.point.weights, 1 - processes.count() / sigma
         v = processes.summed(reached) / sigma + rest * before
         new = replace(new.moved(weights=v), sigma=_next_sigma((reached - before) / sigma, v - before))
         if self.average:

@@ -14,9 +14,9 @@ from structsmooth import BCFW, ProximalBCFW, sparse_vectors
 from structsmooth.experiments import Experiment, RunFolder
 from structsmooth.problems import SparseChainProblem
 from structsmooth.problems.linear.chain import CompactChainProblem
-from structsmooth.solvers import Progress, Solver
+from structsmooth.solvers import CoCoA, Progress, Solver
 
-SOLVERS = BLOCKWISE | PROXIMAL
+SOLVERS = BLOCKWISE | PROXIMAL | {"cocoa": CoCoA()}
 LENGTHS = (3, 1, 4, 2, 3)
 
 
