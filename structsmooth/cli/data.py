@@ -10,6 +10,7 @@ from torch import Tensor
 from structsmooth import __version__, processes
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.files import checksum, naming
+from structsmooth.lazy import LazyModule
 from structsmooth.messages import counted, note, stage, warn
 from structsmooth.problems import Problem, partitioned, sharded
 from structsmooth.processes import checksum_of_all, checksum_of_hosts
@@ -18,9 +19,10 @@ from structsmooth.tasks import FittedTask, Task, load_task
 from structsmooth.tasks.base import Split
 from structsmooth.tasks.probabilities import ProbabilisticTask
 from structsmooth.tasks.profile import Vocabulary
-from structsmooth.tasks.text.hosts import fit_joined, joined, read_host
 from structsmooth.tasks.trained import unseen_warning
 from structsmooth.text.corpus import Corpus
+
+hosts = LazyModule("structsmooth.tasks.text.hosts")  # with all readers of texts, which few commands need
 
 # Options of some tasks, which users of others may look for.
 _OF_TASKS = {"encoder": "ner, chunking and parsing", "tune": "ner, chunking and localization"}
@@ -205,7 +207,7 @@ class TrainingData:
 def examples_of_hosts(task: Task, path: str) -> Sequence[Any]:
     """All training examples, of which each host has some."""
     with stage(f"reading {path} on every host"):
-        examples = joined(read_host(task, path))
+        examples: Sequence[Any] = hosts.joined(hosts.read_host(task, path))
     note_form(path, examples)
     return examples
 
@@ -221,7 +223,7 @@ def _shard(task: Task, path: str, local: bool) -> tuple[FittedTask, Sequence[Any
     """The fitted task of training data, and the examples of this process."""
     with stage(f"reading the examples of each process in {path}, and finding the features and labels of all"):
         if local:
-            fitted, examples = fit_joined(task, read_host(task, path))
+            fitted, examples = hosts.fit_joined(task, hosts.read_host(task, path))
         else:
             fitted, examples = task.fit_own(path)
     note_form(path, examples)

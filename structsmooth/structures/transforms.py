@@ -140,7 +140,11 @@ def with_transforms(
     def call(*arguments: Any) -> Any:
         if in_transform():
             return Transformed.apply(*arguments)
-        if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        if (
+            torch.compiler.is_compiling()
+            or torch._C._len_torch_dispatch_stack()
+            or torch._C._len_torch_function_stack()
+        ):
             return operator(*arguments)
         asked = False
         for argument in arguments:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import iadd
-from typing import Annotated, Any, ClassVar, Literal, TextIO, cast
+from typing import Annotated, Any, ClassVar, Literal, TextIO
 
 from torch import Tensor
 
@@ -382,5 +382,6 @@ class Tagging(Encoded):
             counts = reduce(iadd, gathered(attribute_counts(corpus, inputs.templates(self.templates))))
             attributes = DictionaryEncoder.of_counts(counts)
         attributes = self.beside_encoder(attributes, corpus, self.attributes_cache, gathered)
-        fitted = cast(type[FittedTagging], self.fitted_type)
+        # A task of a user with the type of another one is told so by the command that trains it.
+        fitted = self.fitted_type if issubclass(self.fitted_type, FittedTagging) else FittedTagging
         return fitted(replace(self, scheme=scheme), attributes, sorted(found), inputs)
