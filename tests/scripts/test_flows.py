@@ -9,10 +9,10 @@ from structsmooth.spelling import suggestion
 
 # At most so many files and functions, and at least this share of the lines of the files is of the functions.
 BOUNDS = {
-    "crf": (15, 79, 0.12),
-    "hinge": (19, 137, 0.155),
-    "proximal-bcfw": (40, 336, 0.22),
-    "train-ner": (92, 839, 0.26),
+    "crf": (14, 79, 0.125),
+    "hinge": (18, 137, 0.165),
+    "proximal-bcfw": (39, 334, 0.22),
+    "train-ner": (92, 859, 0.26),
 }
 
 
