@@ -105,7 +105,7 @@ def _for_all_arguments(backward: Backward, count: int) -> Callable[..., tuple[An
     def padded(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         found = [*backward(ReadOnce(ctx), *gradients), *[None] * count][:count]
         for i, needed in enumerate(ctx.needs_input_grad[:count]):
-            if not needed:
+            if needed is False:  # of a list of tensors, it is a list
                 found[i] = None
         return tuple(found)
 

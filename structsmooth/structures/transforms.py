@@ -25,6 +25,12 @@ PLAIN: tuple[type, ...] = (Tensor, torch.nn.Parameter)
 """Classes of tensors of which nothing but autograd looks at what becomes of them."""
 
 
+def _is_watched() -> bool:
+    """Whether a compiler, a tracer or a mode looks at all operators."""
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    return bool(modes) or torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 def with_contiguous_results(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with contiguous results, as tracing expects them."""
 
@@ -140,11 +146,7 @@ def with_transforms(
     def call(*arguments: Any) -> Any:
         if in_transform():
             return Transformed.apply(*arguments)
-        if (
-            torch.compiler.is_compiling()
-            or torch._C._len_torch_dispatch_stack()
-            or torch._C._len_torch_function_stack()
-        ):
+        if _is_watched():
             return operator(*arguments)
         asked = False
         for argument in arguments:

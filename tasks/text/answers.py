@@ -48,8 +48,10 @@ def written_as_read(
     """
     best, alternatives = [ranked[0][1] for ranked in predictions], any(len(ranked) > 1 for ranked in predictions)
     if isinstance(examples, TextCorpus) and examples.kind != "text":
-        if spans is None or alternatives:
-            raise ValueError("texts get spans of entities, the best alone: for others, give --json")
+        if spans is None:
+            raise ValueError("texts get spans of entities, and these tags are none: give --json")
+        if alternatives:
+            raise ValueError("texts get the spans of the best output alone: for others, give --json")
         examples.write_spans(spans(best), stream)
         return True
     is_text = isinstance(examples, TextCorpus) and column is None

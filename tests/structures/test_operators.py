@@ -195,6 +195,33 @@ def test_operators_are_registered_correctly(name: str) -> None:
     torch.library.opcheck(operator.registered, arguments)
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_the_short_way_answers_as_the_registered_operator(name: str) -> None:
+    operator, arguments = CALLS[name]
+    scores = [part for own in arguments for part in (own if isinstance(own, list) else [own])]
+    asked = [part for part in scores if isinstance(part, Tensor) and part.requires_grad]
+    answers = []
+    for way in (operator, operator.registered):
+        values = way(*arguments)
+        first = values if isinstance(values, Tensor) else values[0]
+        gradients = torch.autograd.grad(first.sum(), asked, allow_unused=True) if first.requires_grad else ()
+        answers.append([first, *gradients])
+    torch.testing.assert_close(*answers, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("query", [LinearChain.logsumexp, lambda chain: chain.max()[1]])
+def test_traced_calls_answer_for_new_scores(query: Any) -> None:
+    unary, transition, new = torch.randn(2, 4, 3), torch.randn(3, 3), torch.randn(2, 4, 3)
+
+    def answer(unary: Tensor) -> Tensor:
+        found: Tensor = query(LinearChain(unary, transition))
+        return found
+
+    traced_answer = torch.jit.trace(answer, (unary,), check_trace=False)
+    torch.testing.assert_close(traced_answer(new), answer(new))
+
+
 @pytest.mark.parametrize(
     "name", ["chain log_partition 1", "chain log_partition 2", "program log_partition", "grammar log_partition"]
 )
