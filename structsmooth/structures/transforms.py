@@ -27,8 +27,10 @@ PLAIN: tuple[type, ...] = (Tensor, torch.nn.Parameter)
 
 def _is_watched() -> bool:
     """Whether a compiler, a tracer or a mode looks at all operators."""
+    if torch.compiler.is_compiling():  # first: a compiler knows nothing of the others
+        return True
     modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
-    return bool(modes) or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+    return bool(modes) or torch._C._get_tracing_state() is not None
 
 
 def with_contiguous_results(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,10 +9,10 @@ from structsmooth.spelling import suggestion
 
 # At most so many files and functions, and at least this share of the lines of the files is of the functions.
 BOUNDS = {
-    "crf": (14, 79, 0.125),
-    "hinge": (18, 137, 0.165),
-    "proximal-bcfw": (39, 334, 0.22),
-    "train-ner": (92, 859, 0.26),
+    "crf": (14, 80, 0.125),
+    "hinge": (18, 138, 0.165),
+    "proximal-bcfw": (39, 335, 0.22),
+    "train-ner": (92, 860, 0.26),
 }
 
 
