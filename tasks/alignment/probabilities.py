@@ -10,7 +10,7 @@ MOST_EXACT = 10
 _ROUNDS, _TOLERANCE = 10_000, 1e-10  # of logarithms
 
 
-def link_probabilities(scores: Table, temperature: float = 1.0) -> Table:
+def link_probabilities(scores: Table) -> Table:
     """The probability of each link: [N, M], float64.
 
     A matching y has probability proportional to the exponential of the sum of the scores of its links. Sums are exact
@@ -19,7 +19,6 @@ def link_probabilities(scores: Table, temperature: float = 1.0) -> Table:
 
     Args:
         scores: of links, relative to no link, of each source and target word: [N, M].
-        temperature: divides scores.
 
     Reference:
         Ryser (1963) for sums over sets of columns; Bayati, Gamarnik, Katz, Nair and Tetali (2007), "Simple
@@ -29,7 +28,7 @@ def link_probabilities(scores: Table, temperature: float = 1.0) -> Table:
         >>> link_probabilities(np.zeros((1, 3)))  # one of three links, or none
         array([[0.25, 0.25, 0.25]])
     """
-    scores = np.asarray(scores, dtype=np.float64) / temperature
+    scores = np.asarray(scores, dtype=np.float64)
     if scores.shape[0] < scores.shape[1]:
         return link_probabilities(scores.T).T
     return _exact(scores) if scores.shape[1] <= MOST_EXACT else _propagated(scores)
