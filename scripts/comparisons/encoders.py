@@ -177,7 +177,3 @@ def cells(count: int, name: str, several: list[Answer]) -> list[str]:
 def main(options: Namespace) -> Iterator[list[str]]:
     """Print the table."""
     return rows(options)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

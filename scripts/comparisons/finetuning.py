@@ -233,7 +233,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
     if "flair" in options.ways and options.flair is None:
         raise RequestError("flair has an environment of its own: give its interpreter by --flair")
     return rows(options)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

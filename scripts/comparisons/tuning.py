@@ -296,7 +296,3 @@ def rows(options: Namespace) -> Iterator[list[str]]:
 def main(options: Namespace) -> Iterator[list[str]]:
     """Print the table."""
     return rows(options)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
