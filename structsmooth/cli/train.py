@@ -30,7 +30,7 @@ from structsmooth.messages import console, counted, stage
 from structsmooth.plots import plot_history
 from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
-from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.probabilities import ProbabilisticTask, probabilistic
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.trained import TrainedModel
 
@@ -186,8 +186,7 @@ def _check_calibration(data: TrainingData) -> None:
     """Refuse to calibrate before the training, not behind it."""
     if "dev" not in data.held_out:
         raise ValueError("--calibrate needs development data, which do not train the model: give --dev")
-    if not isinstance(data.task, ProbabilisticTask):
-        raise ValueError(f"--calibrate: {type(data.task.task).__name__} has no probabilities")
+    probabilistic(data.task, "--calibrate")
 
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:

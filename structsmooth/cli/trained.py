@@ -20,7 +20,7 @@ from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.probabilities import probabilistic
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
@@ -219,7 +219,7 @@ def _write(
         masks = Path(options.masks) if options.masks else None
         marginals = None
         if options.marginals:
-            marginals = probabilistic(model, "--marginals").marginals(model.weights, examples)
+            marginals = probabilistic(model.task, "--marginals").marginals(model.weights, examples)
         write_json_lines(model.task, examples, predictions, stream, masks, model.weights, marginals)
     else:
         model.task.write_answers(model.weights, examples, predictions, stream)
@@ -235,7 +235,7 @@ def evaluate(options: Namespace) -> int:
         outputs = model.predict(examples)
     tables = [model.task.measure(examples, outputs)[1]]
     if options.measure:
-        tables += ["", str(probabilistic(model, "--measure").measure_overlaps(examples, outputs))]
+        tables += ["", str(probabilistic(model.task, "--measure").measure_overlaps(examples, outputs))]
     print("\n".join(tables))
     return 0
 
@@ -312,7 +312,7 @@ def show(options: Namespace) -> int:
         raise ValueError("--errors and --folds need a file with labels: structsmooth show DIR FILE --errors")
     model, folder = loaded(options.model, options), Path(options.model)
     if options.folds is not None:
-        probabilistic(model, "--folds")
+        probabilistic(model.task, "--folds")
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -374,15 +374,3 @@ def add_model(parser: ArgumentParser) -> None:
 def loaded(folder: str, options: Namespace) -> TrainedModel:
     """The model in a folder; only a task that the arguments name is imported beside those of the package."""
     return load(folder, None if options.task is None else load_task(options.task))
-
-
-def probabilistic(model: TrainedModel, command: str) -> ProbabilisticTask:
-    """The task of a model whose outputs have probabilities.
-
-    Raises:
-        ValueError: they have none.
-    """
-    if not isinstance(model.task, ProbabilisticTask):
-        remedy = "tasks with probabilities are ner, chunking, parsing and segments"
-        raise ValueError(f"{command}: {type(model.task.task).__name__} has no probabilities; {remedy}")
-    return model.task
