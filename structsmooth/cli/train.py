@@ -245,7 +245,8 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         example = f"structsmooth train {arguments[1]} --out runs/mine \\\n    {task.example}"
         parser.description = f"{task.summary}\n\nexample:\n  {example}"
     else:
-        parser.usage, parser.epilog = "structsmooth train TASK [options]", f"{_task_list()}{parser.epilog}"
+        tasks = "".join(f"  {name:12} {load_task(name).summary}\n" for name in TASKS)
+        parser.usage, parser.epilog = "structsmooth train TASK [options]", f"tasks:\n{tasks}\n{parser.epilog}"
     add_log_flags(parser)
 
 
@@ -259,7 +260,3 @@ def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
         return found.solver or from_flags(task, found).preferred_solver
     except (ArgumentError, ValueError):
         return task.solver  # the whole parser says what is wrong
-
-
-def _task_list() -> str:
-    return "tasks:\n" + "".join(f"  {name:12} {load_task(name).summary}\n" for name in TASKS) + "\n"
