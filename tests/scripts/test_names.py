@@ -60,6 +60,7 @@ def test_names_of_before_run_what_they_ran(monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("usage: python -m scripts layers")
 
 
-def test_a_file_that_runs_by_its_name_says_so():
+def test_a_file_that_runs_by_its_name_says_so(monkeypatch):
+    monkeypatch.delitem(sys.modules, "scripts.benchmarks.layers", raising=False)
     with pytest.raises(SystemExit, match="this file is run by python -m scripts layers"):
         run_module("scripts.benchmarks.layers", run_name="__main__")
