@@ -14,7 +14,7 @@ from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.folds import folds
-from structsmooth.files import checksum, naming, writing
+from structsmooth.files import checksum, located, naming, writing
 from structsmooth.history import History
 from structsmooth.messages import counted, stage
 from structsmooth.tasks import FittedTask, load_task
@@ -121,8 +121,9 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
         if options.gazetteer and not number:
             examples = model.task.restricted(examples, options.gazetteer)
         is_last = number == len(models) - 1
-        with stage(f"predicting {counted(len(examples), 'example')}"):
-            predictions = _predicted(model, examples, options.top if is_last else 1, name)
+        # Errors, such as of tags that no output may have, name the file.
+        with stage(f"predicting {counted(len(examples), 'example')}"), located(name):
+            predictions = model.alternatives(examples, options.top if is_last else 1)
         if not is_last:
             # The next model reads ``source``, from its beginning and under this name.
             model.task.write_answers(model.weights, examples, predictions, source := StringIO())
@@ -148,7 +149,8 @@ def _answer(options: Namespace, model: TrainedModel, output: str | None) -> None
                 raise ValueError(f"{name}: read as {form}, and what came before as {before}: give all of it in a file")
             if options.gazetteer:
                 examples = model.task.restricted(examples, options.gazetteer)
-            predictions = _predicted(model, examples, 1, name)
+            with located(name):
+                predictions = model.alternatives(examples, 1)
             stream = stream or opened.enter_context(answers(output))  # a file stays as it was if nothing can be read
             _write(options, model, examples, predictions, stream)
             stream.flush()
@@ -162,14 +164,6 @@ def answers(output: str | None) -> Iterator[TextIO]:
         return
     with writing(output), open(output, "w", encoding="utf-8") as stream:
         yield stream
-
-
-def _predicted(model: TrainedModel, examples: Sequence[Any], k: int, name: str) -> Predictions:
-    """The k best outputs of the examples of a file; errors, such as of tags that no output may have, name it."""
-    try:
-        return model.alternatives(examples, k)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
