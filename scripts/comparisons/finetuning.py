@@ -16,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -27,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from scripts.comparisons.encoders import tuned_network
 from scripts.shared.harness import RequestError, bio, command, in_processes, memory, option
 from structsmooth.encoders import PretrainedEncoder
-from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
-from structsmooth.experiments import RunFolder
+from structsmooth.encoders.tuning import Tagged, Tuning
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.scores import entity_scores
@@ -163,20 +162,10 @@ def ours(how: dict[str, Any]) -> Answer:
     fitted: Any = NER(words_only=True).fit(train)
     encoder = PretrainedEncoder.own(how["encoder"])
     tagged = Tagged.of(encoder, train, fitted.states(train), 0)
-    networks: list[Network] = []
-
-    def measure(network: Network) -> tuple[float, dict[str, float]]:
-        """The last epoch counts, whatever its score."""
-        networks.append(network)
-        return float(len(networks)), {}
-
     settings = Tuning(None, how["epochs"], how["batch"], how["step"], "fp32", how["seed"])
-    with TemporaryDirectory() as folder:
-        started = time.process_time()
-        tune(encoder, fitted.tagger.tags, tagged, settings, RunFolder(Path(folder)), measure=measure)
-        seconds = time.process_time() - started
+    network, seconds = tuned_network(encoder, fitted, tagged, settings)
     peak = memory()["VmHWM"]
-    found = networks[-1].predicted(Tagged.of(encoder, test, torch.zeros(len(test.tokens)), 0))
+    found = network.predicted(Tagged.of(encoder, test, torch.zeros(len(test.tokens)), 0))
     return found, seconds, peak
 
 
