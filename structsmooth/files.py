@@ -103,19 +103,6 @@ def naming(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def located(place: object, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
-    """A block whose errors of some kinds begin with the place of what is read or done.
-
-    Raises:
-        ValueError: what the block raises.
-    """
-    try:
-        yield
-    except kinds as error:
-        raise ValueError(f"{place}: {error}") from None
-
-
-@contextmanager
 def writing(name: object) -> Iterator[None]:
     """A block that writes a file: errors of the operating system, whatever library meets them, name the file.
 

@@ -17,9 +17,8 @@ from structsmooth.cli.flags import parse_solvers
 from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import progress_bar
 from structsmooth.experiments import Experiment, Logs, RunFolder, file_name, open_logs
-from structsmooth.files import located
 from structsmooth.history import History
-from structsmooth.messages import stage
+from structsmooth.messages import located, stage
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.settings import parse_lam

@@ -14,9 +14,9 @@ from structsmooth import solvers
 from structsmooth.cli.data import HeldOut, form_of, note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.folds import folds
-from structsmooth.files import checksum, located, naming, writing
+from structsmooth.files import checksum, naming, writing
 from structsmooth.history import History
-from structsmooth.messages import counted, stage
+from structsmooth.messages import counted, located, stage
 from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines

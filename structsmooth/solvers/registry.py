@@ -6,7 +6,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
-from structsmooth.files import located
+from structsmooth.messages import located
 from structsmooth.settings import Allowed, given_type
 from structsmooth.solvers.base import Solver
 from structsmooth.spelling import suggestion

@@ -7,7 +7,7 @@ from itertools import count
 from os import PathLike
 from pathlib import Path
 
-from structsmooth.files import located
+from structsmooth.messages import located
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.lines import Source, read_text, returns_before_breaks
 

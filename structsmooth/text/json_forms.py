@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from structsmooth.files import located
+from structsmooth.messages import located
 from structsmooth.text.corpus import Allowed
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.label_studio import text_of_task

@@ -13,7 +13,8 @@ from typing import Any, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from structsmooth.files import check_size, located
+from structsmooth.files import check_size
+from structsmooth.messages import located
 from structsmooth.text.brat import annotation_lines
 from structsmooth.text.corpus import Allowed, Corpus, Sentence, Token
 from structsmooth.text.documents import NOTHING, TRAINING, Document, Segmentation, Span, longest_break

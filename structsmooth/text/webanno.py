@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from structsmooth.files import located
+from structsmooth.messages import located
 from structsmooth.text.documents import Document, Span
 
 _SPANS, _LAYERS = "#T_SP=", ("#T_SP=", "#T_CH=", "#T_RL=")  # of spans, of chains and of relations

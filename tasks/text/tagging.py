@@ -13,8 +13,8 @@ from torch import Tensor
 
 from structsmooth import processes
 from structsmooth.costs import Cost
-from structsmooth.files import located
 from structsmooth.markup import Block, Markup
+from structsmooth.messages import located
 from structsmooth.problems import Problem
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structsmooth.files import located, read_text
+from structsmooth.files import read_text
+from structsmooth.messages import located
 from structsmooth.structures.factor_graph.exact import sizes_of
 from structsmooth.structures.factor_graph.factors import Factor, Table
 from structsmooth.structures.factor_graph.graph import FactorGraph
