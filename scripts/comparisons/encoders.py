@@ -134,25 +134,6 @@ def tuned_answers(
         yield f"head{row}", answer
 
 
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """One for each number of sentences and method."""
-    task = NER(words_only=True)
-    everything, test = task.read(options.train), task.read(options.test, "test")
-    assert isinstance(everything, Corpus)
-    assert isinstance(test, Corpus)
-    for count in options.sentences:
-        train = everything.part(range(min(count, len(everything))))
-        for name, answer in linear_answers(task, options, train, test):
-            yield cells(len(train), name, [answer])
-        answers: dict[str, list[Answer]] = {}
-        for seed in options.seeds if "tuned" in options.methods else ():
-            with TemporaryDirectory() as folder:
-                for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
-                    answers.setdefault(name, []).append(answer)
-        for name, several in answers.items():
-            yield cells(len(train), name, several)
-
-
 def cells(count: int, name: str, several: list[Answer]) -> list[str]:
     """The row of a method that learned from so many sentences, of several runs if they differ."""
     f1 = (mean_and_spread(values, 1) for values in ([a.first for a in several], [a.f1 for a in several]))
@@ -180,5 +161,19 @@ def cells(count: int, name: str, several: list[Answer]) -> list[str]:
     text_columns=2,
 )
 def main(options: Namespace) -> Iterator[list[str]]:
-    """Print the table."""
-    return rows(options)
+    """A row for each number of sentences and method."""
+    task = NER(words_only=True)
+    everything, test = task.read(options.train), task.read(options.test, "test")
+    assert isinstance(everything, Corpus)
+    assert isinstance(test, Corpus)
+    for count in options.sentences:
+        train = everything.part(range(min(count, len(everything))))
+        for name, answer in linear_answers(task, options, train, test):
+            yield cells(len(train), name, [answer])
+        answers: dict[str, list[Answer]] = {}
+        for seed in options.seeds if "tuned" in options.methods else ():
+            with TemporaryDirectory() as folder:
+                for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
+                    answers.setdefault(name, []).append(answer)
+        for name, several in answers.items():
+            yield cells(len(train), name, several)

@@ -187,22 +187,6 @@ def by_program(program: str, how: dict[str, Any], python: str) -> Answer:
     return found
 
 
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """A way and a seed each."""
-    how = vars(options)
-    gold = [one.tags or [] for one in data_of(how | {"pieces": 0})[1]]
-    programs = {"transformers": (TRAINER, sys.executable), "flair": (FLAIR, options.flair)}
-    for way, seed in product(options.ways, options.seeds):
-        how |= {"seed": seed}
-        if way in programs:
-            program, python = programs[way]
-            found, seconds, peak = by_program(program, how, python)
-        else:
-            found, seconds, peak = in_processes(ours, how, environment={"OMP_NUM_THREADS": "1"})
-        f1 = 100 * entity_scores(gold, found).overall.f1
-        yield [way, str(seed), f"{f1:.1f}", f"{seconds:.0f}", f"{peak:,.0f}"]
-
-
 @command(
     option("--encoder", None, "a model and tokenizer of transformers", required=True, metavar="DIR"),
     option("--train", NER.default_files()["train"], "columns", metavar="FILE"),
@@ -218,7 +202,18 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     table=("way", "seed", "F1", "CPU s", "memory, MB"),
 )
 def main(options: Namespace) -> Iterator[list[str]]:
-    """Print the table."""
+    """A row for each way and seed."""
     if "flair" in options.ways and options.flair is None:
         raise RequestError("flair has an environment of its own: give its interpreter by --flair")
-    return rows(options)
+    how = vars(options)
+    gold = [one.tags or [] for one in data_of(how | {"pieces": 0})[1]]
+    programs = {"transformers": (TRAINER, sys.executable), "flair": (FLAIR, options.flair)}
+    for way, seed in product(options.ways, options.seeds):
+        how |= {"seed": seed}
+        if way in programs:
+            program, python = programs[way]
+            found, seconds, peak = by_program(program, how, python)
+        else:
+            found, seconds, peak = in_processes(ours, how, environment={"OMP_NUM_THREADS": "1"})
+        f1 = 100 * entity_scores(gold, found).overall.f1
+        yield [way, str(seed), f"{f1:.1f}", f"{seconds:.0f}", f"{peak:,.0f}"]
