@@ -5,14 +5,22 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
+from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
-from pathlib import Path
+from importlib.util import find_spec
 from types import ModuleType
 
-_HERE = Path(__file__).parent
-_PATHS = {"benchmark_": "benchmarks/", "compare_": "comparisons/", "train_": "comparisons/train_", "": "tools/"}
+_HOMES = {"benchmark_": "benchmarks.", "compare_": "comparisons.", "train_": "comparisons.train_", "": "tools."}
+
+
+class _Launcher(InspectLoader):
+    """A module that runs a script which stands elsewhere now."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+
+    def get_source(self, fullname: str) -> str:
+        return f"from {self.home} import main\n\nif __name__ == '__main__':\n    raise SystemExit(main())\n"
 
 
 class _Moved(MetaPathFinder):
@@ -22,10 +30,10 @@ class _Moved(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
-        for prefix, path_prefix in _PATHS.items():
-            file = _HERE / f"{path_prefix}{name.removeprefix(prefix)}.py"
-            if package == "scripts" and name.startswith(prefix) and file.is_file():
-                return spec_from_file_location(fullname, file)
+        for prefix, room in _HOMES.items():
+            home = f"scripts.{room}{name.removeprefix(prefix)}"
+            if package == "scripts" and name.startswith(prefix) and (spec := find_spec(home)):
+                return ModuleSpec(fullname, _Launcher(home), origin=spec.origin)
         return None
 
 

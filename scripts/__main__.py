@@ -14,9 +14,9 @@ _HERE = Path(__file__).parent
 
 
 def scripts() -> dict[str, Path]:
-    """The files that run, by the names that they run by; a package has the name of its folder."""
+    """The files with a function ``main``, by the names that they run by; a package has the name of its folder."""
     files = sorted(_HERE.glob("**/*.py"), key=lambda path: (path.parent, path))
-    found = [path for path in files if "\nif __name__ ==" in path.read_text(encoding="utf-8")]
+    found = [path for path in files if "\ndef main(" in path.read_text(encoding="utf-8")]
     found.remove(_HERE / "__main__.py")
     return {path.parent.name if path.stem == "__main__" else path.stem: path for path in found}
 

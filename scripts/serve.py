@@ -34,6 +34,8 @@ def sentences_of(body: bytes) -> list[list[str]]:
         raise RequestError("the request must be a list of sentences, which are lists of words")
     if not all(isinstance(word, str) and word for words in found for word in words):
         raise RequestError("words must be texts that are not empty")
+    if any("\ud800" <= character <= "\udfff" for words in found for word in words for character in word):
+        raise RequestError("words must be whole characters: one has half of a pair (a lone surrogate)")
     if sum(map(len, found)) > MOST_WORDS:
         raise RequestError(f"the request must have at most {MOST_WORDS:,} words")
     return found
@@ -92,6 +94,7 @@ def server(model: Any, port: int, host: str = "127.0.0.1") -> Service:
     option("--port", 8000, "to listen on"),
     option("--host", "127.0.0.1", "address to listen on; others than this machine reach 0.0.0.0"),
     threads=None,
+    program="python -m scripts serve",
 )
 def main(options: Namespace) -> None:
     """Load the model, answer one request of its own, which compiles what is not compiled yet, and serve."""

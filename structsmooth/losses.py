@@ -88,7 +88,7 @@ class StructuralHinge(nn.Module):
 
     @classmethod
     def softmax_margin(cls, cost: Margin = "hamming", reduction: Reduction = "mean") -> "StructuralHinge":
-        """Softmax-margin (Gimpel and Smith 2010): exp oracle with cost."""
+        """Softmax-margin (Gimpel and Smith 2010): exp oracle with cost; an upper bound where that oracle is one."""
         return cls(Entropy(1.0), cost, reduction)
 
     @classmethod

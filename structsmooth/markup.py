@@ -185,11 +185,8 @@ def swatch(colour: Sequence[int], *content: str) -> Markup:
 
 def views(*pictures: tuple[str, Markup], kind: str = "views") -> Markup:
     """Pictures side by side, each with its caption; ``kind`` is for style sheets, "letters" for small ones."""
-    return element("div", *(_captioned(*one) for one in pictures), class_=kind)
-
-
-def _captioned(caption: str, image: Markup) -> Markup:
-    return element("figure", image, element("figcaption", joined([caption])))
+    figures = (element("figure", image, element("figcaption", joined([caption]))) for caption, image in pictures)
+    return element("div", *figures, class_=kind)
 
 
 @dataclass(frozen=True)

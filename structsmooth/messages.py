@@ -124,6 +124,19 @@ def bounded(text: str, most: int = 600) -> str:
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
 
 
+@contextmanager
+def located(place: object, kinds: tuple[type[Exception], ...] = (ValueError,)) -> Iterator[None]:
+    """A block whose errors of some kinds begin with the place of what is read or done.
+
+    Raises:
+        ValueError: what the block raises.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
 def note(text: str) -> None:
     """Say something on standard error, unless commands are to be quiet."""
     if verbosity() is not Verbosity.QUIET:

@@ -80,10 +80,7 @@ def spread(order: Iterable[int], words: Sequence[frozenset[str]], count: int) ->
     for number in order:
         if len(chosen) >= count:
             break
-        if not any(_are_alike(words[number], words[other]) for other in chosen):
+        own, others = words[number], (words[other] for other in chosen)
+        if all(len(own & other) <= _MOST_SHARED * len(own | other) for other in others):
             chosen.append(number)
     return chosen
-
-
-def _are_alike(words: frozenset[str], others: frozenset[str]) -> bool:
-    return len(words & others) > _MOST_SHARED * len(words | others)

@@ -166,3 +166,17 @@ class ProbabilisticTask(FittedTask):
         """Say that probabilities are not calibrated, unless they are."""
         if self.temperature is None:
             warn(f"{UNCALIBRATED}: train with --calibrate and --dev, or take TrainedModel.calibrated")
+
+
+def probabilistic(task: FittedTask, use: str) -> ProbabilisticTask:
+    """A fitted task whose outputs have probabilities, which ``use`` needs.
+
+    Raises:
+        ValueError: they have none.
+    """
+    if isinstance(task, ProbabilisticTask):
+        return task
+    has_parts = type(task).probabilities_to_json is not FittedTask.probabilities_to_json
+    found = "probabilities of parts alone, in predict --json" if has_parts else "no probabilities"
+    remedy = "tasks with those of outputs are ner, chunking, parsing and segments"
+    raise ValueError(f"{use}: {type(task.task).__name__} has {found}; {remedy}")

@@ -93,7 +93,8 @@ class Profile:
         values = {ENTROPY: task.uncertainty(weights, seen, "length-normalized").tolist(), PROBABILITY: parts}
         if vocabulary is not None and len(vocabulary.digests):
             values[UNKNOWN] = [vocabulary.unknown(task.words(example)) for example in seen]
-        return cls(source, {name: _evenly(sorted(listed)) for name, listed in values.items()})
+        rising = {name: sorted(found) for name, found in values.items()}
+        return cls(source, {name: [found[i] for i in _spread(len(found), _VALUES)] for name, found in rising.items()})
 
     def differences(self, new: "Profile") -> Mapping[str, Difference]:
         """How far the measures of new data are from these, of measures that both have."""
@@ -133,7 +134,3 @@ def _digests(words: Sequence[str]) -> NDArray[np.uint32]:
 def _spread(count: int, most: int) -> list[int]:
     """Evenly spread numbers below ``count``, at most so many."""
     return list(range(count)) if count <= most else [i * count // most for i in range(most)]
-
-
-def _evenly(values: Sequence[float]) -> list[float]:
-    return [values[i] for i in _spread(len(values), _VALUES)]

@@ -18,7 +18,7 @@ from structsmooth.solvers import SOLVERS, Solver
 from structsmooth.solvers.state import Callback
 from structsmooth.tasks import TASKS, FittedTask, Task, load_task
 from structsmooth.tasks.base import Predictions, Split
-from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.probabilities import probabilistic
 from structsmooth.tasks.profile import Profile, Vocabulary
 from structsmooth.uncertainty import DEFAULT, Rule
 
@@ -113,11 +113,10 @@ class TrainedModel:
         Raises:
             ValueError: a task without probabilities, or an unknown rule.
         """
-        if not isinstance(self.task, ProbabilisticTask):
-            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, which tell how unsure it is")
+        task = probabilistic(self.task, "uncertainty")
         if by != "margin":  # whose order no temperature changes
-            self.task.warn_if_uncalibrated()
-        return self.task.uncertainty(self.weights, self._examples(examples, "predict"), by, groups)
+            task.warn_if_uncalibrated()
+        return task.uncertainty(self.weights, self._examples(examples, "predict"), by, groups)
 
     def entropy(self, examples: str | Path | Sequence[Any]) -> Tensor:
         """The exact entropy of the distribution of outputs of each example, in nats: float64 [n].
@@ -133,10 +132,8 @@ class TrainedModel:
         Raises:
             ValueError: a task without probabilities, or no example whose label the model can predict.
         """
-        if not isinstance(self.task, ProbabilisticTask):
-            raise ValueError(f"{type(self.task.task).__name__} has no probabilities to calibrate")
         described = {name: value for name, value in self.description.items() if name != "profile"}  # it was another one
-        task = self.task.calibrated(self.weights, self._examples(examples, "test"))
+        task = probabilistic(self.task, "calibration").calibrated(self.weights, self._examples(examples, "test"))
         return replace(self, task=task, description=described)
 
     def profiled(self, examples: Sequence[Any], vocabulary: Vocabulary | None, source: str) -> "TrainedModel":
@@ -150,9 +147,7 @@ class TrainedModel:
         Raises:
             ValueError: a task without probabilities.
         """
-        if not isinstance(self.task, ProbabilisticTask):
-            raise ValueError(f"{type(self.task.task).__name__} has no probabilities, of which a profile is made")
-        profile = Profile.of(self.task, self.weights, examples, vocabulary, source)
+        profile = Profile.of(probabilistic(self.task, "a profile"), self.weights, examples, vocabulary, source)
         kept = {"profile": profile} | ({} if vocabulary is None else {"vocabulary": vocabulary})
         return replace(self, description=self.description | plain(kept))
 

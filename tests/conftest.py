@@ -17,6 +17,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from scripts.shared.networks import why_not
+
 settings.register_profile("short", derandomize=True, deadline=None, max_examples=8)
 settings.register_profile("long", settings.get_profile("short"), max_examples=50)
 LONG = Path(__file__).with_name("long.txt")
@@ -84,3 +86,10 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(_THREADS)
+
+
+@pytest.fixture(scope="session")
+def networks() -> None:
+    """Networks of namespaces, which this machine can make; else the test is skipped, with the reason."""
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)

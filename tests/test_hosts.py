@@ -12,17 +12,16 @@ import pytest
 from source_tree import ROOT
 from two_processes import ended, free_port, started
 
-from scripts.shared.networks import network, why_not
+from scripts.shared.networks import network
 from structsmooth.checkpoint import load_values
 from structsmooth.history import History
 
 COMMAND = "import sys; from structsmooth.cli import main; sys.exit(main())"
 ENDLESS = ("train", "ner", "--solver", "cocoa", "--bits", "10", "--gap-tolerance", "0", "--out", "model")
-REASON = why_not()
 
 
 @pytest.mark.long
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.usefixtures("networks")
 @pytest.mark.parametrize("pulled", [0, 1])
 def test_both_hosts_notice_a_cable_that_is_pulled_and_go_on_when_it_is_back(
     pulled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -124,7 +124,3 @@ def _file_cases(options: Namespace) -> tuple[str, list[Case]]:
         f"{options.file}, n = {problem.n}, T = {tokens / problem.n:.1f} on average, S = {problem.states}, "
         f"K = {options.K}, A = {nonzeros / tokens:.1f} on average, F = {problem.features}"
     ), cases
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -123,7 +123,3 @@ def _encoded(problem: SparseChainProblem) -> Iterator[tuple[list[list[str]], lis
         tokens[begin].append(_START)
         tokens[end - 1].append(_STOP)
         yield tokens[begin:end], tags[begin:end]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

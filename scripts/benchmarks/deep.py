@@ -145,7 +145,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for part in (inner_steps, shared, box_features):
             yield from part(options, device)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -185,7 +185,3 @@ def main(options: Namespace) -> None:
         if chosen:
             histories = sweep(parse_solvers(chosen), chosen is options.linear, options.seeds, options.calls)
             print(f"\n{title}\n\n{summary(histories)}", flush=True)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -202,7 +202,3 @@ def sentences(n: int) -> SparseChainProblem:
     attributes = torch.randint(10_000, (80 * n,), generator=generator, dtype=torch.int32)
     sequences = SparseSequences(attributes, 8 * torch.arange(10 * n + 1), 10 * torch.arange(n + 1))
     return SparseChainProblem(sequences, torch.randint(9, (10 * n,), generator=generator), 10_000, 9)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -74,7 +74,3 @@ def _python(code: str) -> list[str]:
 
 def _structsmooth(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "structsmooth", *arguments]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -203,7 +203,3 @@ def main(options: Namespace) -> None:
         raise RequestError(f"{needy[0]} needs --data")
     header = ["problem", "λ", "solver", *(f"gap {gap:g}" for gap in options.gaps), "ms a pass", "dual and objective"]
     print_table(header, rows(options), text_columns=3)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

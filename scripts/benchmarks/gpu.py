@@ -141,7 +141,3 @@ def main(options: Namespace) -> None:
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(f"{title}\n{table}\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

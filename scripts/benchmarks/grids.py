@@ -76,7 +76,3 @@ def _row(name: str, cells: int, options: Namespace, *calls: Callable[[], object]
     ours, *theirs = (median(taken) for taken in times.values())
     beside = [f"{1e3 * theirs[0]:.2f}", f"{theirs[0] / ours:.1f}"] if theirs else ["", ""]
     return [name, f"{1e3 * ours:.2f}", f"{1e9 * ours / cells:.1f}", *beside]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -146,7 +146,3 @@ def _repeat(data: str, times: int, path: str) -> None:
     with open(path, "wb") as file:
         for _ in range(times):
             file.write(text + b"\n\n")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

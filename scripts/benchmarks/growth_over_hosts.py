@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,8 +102,8 @@ def measure_host(name: str, path: str, width: int, imitate: int, share: float = 
     else:
         with measured() as traffic, processes.joined():
             size = run(traffic, sent)
-    spent = np.array([np.subtract(after, before) for before, after in pairwise(moments)])
-    return Moment(*np.median(spent[1:], 0).tolist()), size  # the first has what is done but once
+    rounds = np.diff(moments, axis=0)[1:]  # the first has what is done but once
+    return Moment(*np.median(rounds, 0).tolist()), size
 
 
 def _linear(solver: Solver[Any], own: bool) -> Job:
@@ -161,15 +160,15 @@ def _encoder(path: str, share: float, width: int, note: Note) -> Size:
     n = len(sentences := NER().read(path))
     reading, examples = time.process_time() - started, (memory()["VmRSS"] - resident) * 2**20
     del sentences
-    model = Network(width)
-    replicas: Any = DistributedDataParallel(model) if joined_by_others() else model
-    if joined_by_others():
+    model, joined = Network(width), joined_by_others()
+    replicas: Any = DistributedDataParallel(model) if joined else model
+    if joined:
         replicas.register_comm_hook(None, _summed)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     words = torch.randint(_PIECES, (_BATCH, _LENGTH))
     for _ in range(_ROUNDS + 2):
         replicas(words, words % 9).backward()
-        if processes.count() > 1 and not joined_by_others():
+        if processes.count() > 1 and not joined:
             distributed.all_reduce(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
         optimizer.step()
         optimizer.zero_grad()
@@ -252,21 +251,13 @@ def shown_checks(path: str, width: int, hosts: Sequence[int], names: Sequence[st
         for count in hosts:
             model, _ = by_hosts[count]
             with network(count, f"{rate:g}gbit") as made:
-                joining = {
-                    "MASTER_ADDR": made[0].address,
-                    "GLOO_SOCKET_IFNAME": INTERFACE,
-                    "TORCH_CPP_LOG_LEVEL": "ERROR",
-                }
+                joining = {"MASTER_ADDR": made[0].address, "GLOO_SOCKET_IFNAME": INTERFACE}
+                joining["TORCH_CPP_LOG_LEVEL"] = "ERROR"
                 prefixes = [host.prefix for host in made]
                 real, _ = _run(name, path, width, 0, environment=joining, prefixes=prefixes)
-            times = seconds_of(model, rate), real.compute + real.network
-            pairs = (model.compute, real.compute), (model.sent / 1e6, real.counted / 1e6), times
-            yield [
-                name,
-                str(count),
-                *(f"{value:.3f}" for pair in pairs for value in pair),
-                f"{times[1] / times[0]:.2f}",
-            ]
+            expected, measured_seconds = seconds_of(model, rate), real.compute + real.network
+            sizes = model.compute, real.compute, model.sent / 1e6, real.counted / 1e6, expected, measured_seconds
+            yield [name, str(count), *(f"{size:.3f}" for size in sizes), f"{measured_seconds / expected:.2f}"]
 
 
 @cache

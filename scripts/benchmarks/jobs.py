@@ -45,7 +45,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
     works = {(work, count): partial(work, count) for work in (search, fit) for count in (1, options.jobs)}
     for (work, count), taken in in_turns(works, options.trials).items():
         yield ["grid search" if work is search else "fit", str(count), f"{median(taken):.2f}"]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -41,7 +41,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
     for title, code in programs(Path(options.page).read_text(encoding="utf-8")):
         lines = sum(bool(line.strip()) for line in code.splitlines())
         yield [title, str(lines), f"{cpu_seconds(code):.1f}"]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

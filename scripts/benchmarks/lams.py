@@ -64,7 +64,3 @@ def classifier_rows(sizes: Iterable[int], seeds: int) -> Iterable[list[str]]:
 def _labelled(size: int, seed: int) -> tuple[Any, Any]:
     X, Y = make_multilabel_classification(size, allow_unlabeled=False, random_state=seed)
     return X, Y
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -197,7 +197,3 @@ def rows(peers: dict[str, Any], names: Sequence[str], options: Namespace) -> Ite
             times = measure(layer.calls, options.repeats, options.limit)
             cells = [_cell(name, times) for name in names]
             yield [layer.name, "x".join(map(str, size)), str(threads), *cells]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -200,7 +200,3 @@ def labelled(size: tuple[int, int], options: Namespace) -> list[str]:
     times = [1e3 * median(timings(call, options.repeats, time.process_time)) for call in (graph.relaxed, moves)]
     cells = f"{times[0]:.1f}", f"{energies[0]:.1f}", f"{gap:.3f}", f"{times[1]:.1f}", f"{energies[1]:.1f}"
     return [f"{height}x{height}, {labels} labels", *cells]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

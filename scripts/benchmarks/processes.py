@@ -95,7 +95,3 @@ def main(options: Namespace) -> None:
             titles = ["solver", "processes", *(f"dual at {passes}" for passes in options.at), "last gap"]
             titles += [f"passes to {options.gap}", "seconds to it", "seconds a pass", "state, MB"]
             print_table(titles, rows, text_columns=len(titles))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

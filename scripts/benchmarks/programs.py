@@ -222,7 +222,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
         yield [case.name, str(edges), f"{floor(structure, options.repeats):.1f} ns", *cells]
     for states in options.hidden_markov:
         yield hidden_markov(states, options.steps, options.repeats)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

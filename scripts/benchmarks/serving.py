@@ -143,7 +143,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
         for ways in (taggers(folder, options.passes), networks(folder, lengths)):
             for way in ways:
                 yield row(way, options.repeats, options.growth)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -105,7 +105,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
             ("onnx, int8", out, "int8.onnx"),
         ):
             yield [way, *measured(Path(folder), network, options.test)]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

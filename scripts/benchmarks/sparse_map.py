@@ -101,7 +101,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
         yield [name, parts, f"{mu:g}", *measure(chain, mu, parts)]
     for mu in options.mu:
         yield ["images of 40 x 64 pixels", "first", f"{mu:g}", *measure(images(options.images, 40, 64), mu, "first")]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

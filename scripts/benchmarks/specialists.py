@@ -181,7 +181,3 @@ def _measured(row: Row, repeats: int) -> list[object]:
         *(f"{times[name]:.3f}" for name in ("theirs", "ours")),
         f"{times['ours'] / times['theirs']:.2f}",
     ]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

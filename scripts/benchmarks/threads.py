@@ -104,7 +104,3 @@ def run_rows(
         ratios = (run.passes / medians[1].passes, medians[1].wall / run.wall, medians[1].steps / run.steps)
         taken = [f"{run.passes:g}", f"{run.calls:.1f}", *(f"{s:.2f}" for s in run[2:5]), f"{run.objective:.5f}"]
         yield [label, str(count), *taken, *(f"{ratio:.2f}" for ratio in ratios)]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -137,7 +137,3 @@ def main(options: Namespace) -> None:
     print()
     times = ([str(length), f"{oracle_milliseconds(length):.2f}"] for length in _LENGTHS)
     print_table(["words of both sentences", "max oracle, ms"], times, text_columns=0)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -99,7 +99,3 @@ def main(options: Namespace) -> None:
     """Print the table."""
     header = [f"{options.words * (1 + step):,}" for step in range(0, options.steps + 1, options.every)]
     print(markdown_table(["rule", *header, "mean of steps", "CPU s"], rows_of(options)))
-
-
-if __name__ == "__main__":
-    main()

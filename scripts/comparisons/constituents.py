@@ -128,7 +128,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
     spans = LinearSpans(short)
     spans.train_on(short, options.passes)
     yield row("spans", "words, parts of speech", [spans.parse(tree) for tree in test])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

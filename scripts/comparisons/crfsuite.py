@@ -176,7 +176,3 @@ def _theirs(options: Namespace, folder: Path) -> dict[str, Any]:
             name = f"CRFsuite, {algorithm}{shown}, {count} iterations"
             taggers[name] = CRFsuite(module, folder / "model", algorithm, **parameters)
     return taggers
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

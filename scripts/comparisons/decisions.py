@@ -191,7 +191,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
         for name, runs in compare(decisions, degree, options).items():
             regrets, taken = zip(*runs, strict=True)
             yield [decisions.name, str(degree), name, mean_and_spread(regrets, 2), f"{mean(taken):.2f}"]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -86,7 +86,3 @@ SCALES = [0.05, 0.1, 0.2]
 def main(options: Namespace) -> None:
     """Print the table."""
     print_table(["layers", *(f"scale {scale:g}" for scale in options.scales)], rows(options))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

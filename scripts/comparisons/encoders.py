@@ -101,6 +101,20 @@ def linear_answers(task: NER, options: Namespace, train: Corpus, test: Corpus) -
                 yield f"{name}{row}", answer
 
 
+def tuned_network(encoder: PretrainedEncoder, fitted: Any, train: Tagged, settings: Tuning) -> tuple[Network, float]:
+    """The network as the last epoch left it, whatever its score, and CPU seconds."""
+    networks = list[Network]()
+
+    def measure(network: Network) -> tuple[float, dict[str, float]]:
+        networks.append(network)
+        return float(len(networks)), {}
+
+    with TemporaryDirectory() as folder:
+        started = time.process_time()
+        tune(encoder, fitted.tagger.tags, train, settings, RunFolder(Path(folder)), measure=measure)
+        return networks[-1], time.process_time() - started
+
+
 def tuned_answers(
     task: NER, options: Namespace, train: Corpus, test: Corpus, seed: int, folder: Path
 ) -> Iterator[tuple[str, Answer]]:
@@ -109,43 +123,15 @@ def tuned_answers(
     encoder = PretrainedEncoder.own(options.encoder)
     tagged = Tagged.of(encoder, train, fitted.states(train), options.context)
     held_out = Tagged.of(encoder, test, torch.zeros(len(test.tokens)), options.context)  # its tags are measured alone
-    networks: list[Network] = []
-
-    def measure(network: Network) -> tuple[float, dict[str, float]]:
-        """The last epoch counts, whatever its score."""
-        networks.append(network)
-        return float(len(networks)), {}
-
     settings = Tuning(None, options.epochs, options.batch, options.step, "fp32", seed)
-    started = time.process_time()
-    tune(encoder, fitted.tagger.tags, tagged, settings, RunFolder(folder / "run"), measure=measure)
-    seconds = time.process_time() - started
-    outputs = networks[-1].predicted(held_out)
+    network, seconds = tuned_network(encoder, fitted, tagged, settings)
+    outputs = network.predicted(held_out)
     yield "tuned", Answer(*scores(fitted, test, outputs, options.first), 0.0, seconds)
     encoder.save(folder / str(seed))
     features = FrozenFeatures.fit(str(folder / str(seed)), [encoder.depth], options.context, train)
     frozen = Frozen(features, seconds, TUNED_SCALE)
     for row, answer in beside(fitted, fitted.attributes, frozen, options, train, test):
         yield f"head{row}", answer
-
-
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """One for each number of sentences and method."""
-    task = NER(words_only=True)
-    everything, test = task.read(options.train), task.read(options.test, "test")
-    assert isinstance(everything, Corpus)
-    assert isinstance(test, Corpus)
-    for count in options.sentences:
-        train = everything.part(range(min(count, len(everything))))
-        for name, answer in linear_answers(task, options, train, test):
-            yield cells(len(train), name, [answer])
-        answers: dict[str, list[Answer]] = {}
-        for seed in options.seeds if "tuned" in options.methods else ():
-            with TemporaryDirectory() as folder:
-                for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
-                    answers.setdefault(name, []).append(answer)
-        for name, several in answers.items():
-            yield cells(len(train), name, several)
 
 
 def cells(count: int, name: str, several: list[Answer]) -> list[str]:
@@ -175,9 +161,19 @@ def cells(count: int, name: str, several: list[Answer]) -> list[str]:
     text_columns=2,
 )
 def main(options: Namespace) -> Iterator[list[str]]:
-    """Print the table."""
-    return rows(options)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    """A row for each number of sentences and method."""
+    task = NER(words_only=True)
+    everything, test = task.read(options.train), task.read(options.test, "test")
+    assert isinstance(everything, Corpus)
+    assert isinstance(test, Corpus)
+    for count in options.sentences:
+        train = everything.part(range(min(count, len(everything))))
+        for name, answer in linear_answers(task, options, train, test):
+            yield cells(len(train), name, [answer])
+        answers: dict[str, list[Answer]] = {}
+        for seed in options.seeds if "tuned" in options.methods else ():
+            with TemporaryDirectory() as folder:
+                for name, answer in tuned_answers(task, options, train, test, seed, Path(folder)):
+                    answers.setdefault(name, []).append(answer)
+        for name, several in answers.items():
+            yield cells(len(train), name, several)

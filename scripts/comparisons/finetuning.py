@@ -16,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -27,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from scripts.comparisons.encoders import tuned_network
 from scripts.shared.harness import RequestError, bio, command, in_processes, memory, option
 from structsmooth.encoders import PretrainedEncoder
-from structsmooth.encoders.tuning import Network, Tagged, Tuning, tune
-from structsmooth.experiments import RunFolder
+from structsmooth.encoders.tuning import Tagged, Tuning
 from structsmooth.tasks import NER
 from structsmooth.text.corpus import Corpus, Sentence
 from structsmooth.text.scores import entity_scores
@@ -163,20 +162,10 @@ def ours(how: dict[str, Any]) -> Answer:
     fitted: Any = NER(words_only=True).fit(train)
     encoder = PretrainedEncoder.own(how["encoder"])
     tagged = Tagged.of(encoder, train, fitted.states(train), 0)
-    networks: list[Network] = []
-
-    def measure(network: Network) -> tuple[float, dict[str, float]]:
-        """The last epoch counts, whatever its score."""
-        networks.append(network)
-        return float(len(networks)), {}
-
     settings = Tuning(None, how["epochs"], how["batch"], how["step"], "fp32", how["seed"])
-    with TemporaryDirectory() as folder:
-        started = time.process_time()
-        tune(encoder, fitted.tagger.tags, tagged, settings, RunFolder(Path(folder)), measure=measure)
-        seconds = time.process_time() - started
+    network, seconds = tuned_network(encoder, fitted, tagged, settings)
     peak = memory()["VmHWM"]
-    found = networks[-1].predicted(Tagged.of(encoder, test, torch.zeros(len(test.tokens)), 0))
+    found = network.predicted(Tagged.of(encoder, test, torch.zeros(len(test.tokens)), 0))
     return found, seconds, peak
 
 
@@ -198,22 +187,6 @@ def by_program(program: str, how: dict[str, Any], python: str) -> Answer:
     return found
 
 
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """A way and a seed each."""
-    how = vars(options)
-    gold = [one.tags or [] for one in data_of(how | {"pieces": 0})[1]]
-    programs = {"transformers": (TRAINER, sys.executable), "flair": (FLAIR, options.flair)}
-    for way, seed in product(options.ways, options.seeds):
-        how |= {"seed": seed}
-        if way in programs:
-            program, python = programs[way]
-            found, seconds, peak = by_program(program, how, python)
-        else:
-            found, seconds, peak = in_processes(ours, how, environment={"OMP_NUM_THREADS": "1"})
-        f1 = 100 * entity_scores(gold, found).overall.f1
-        yield [way, str(seed), f"{f1:.1f}", f"{seconds:.0f}", f"{peak:,.0f}"]
-
-
 @command(
     option("--encoder", None, "a model and tokenizer of transformers", required=True, metavar="DIR"),
     option("--train", NER.default_files()["train"], "columns", metavar="FILE"),
@@ -229,11 +202,18 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     table=("way", "seed", "F1", "CPU s", "memory, MB"),
 )
 def main(options: Namespace) -> Iterator[list[str]]:
-    """Print the table."""
+    """A row for each way and seed."""
     if "flair" in options.ways and options.flair is None:
         raise RequestError("flair has an environment of its own: give its interpreter by --flair")
-    return rows(options)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    how = vars(options)
+    gold = [one.tags or [] for one in data_of(how | {"pieces": 0})[1]]
+    programs = {"transformers": (TRAINER, sys.executable), "flair": (FLAIR, options.flair)}
+    for way, seed in product(options.ways, options.seeds):
+        how |= {"seed": seed}
+        if way in programs:
+            program, python = programs[way]
+            found, seconds, peak = by_program(program, how, python)
+        else:
+            found, seconds, peak = in_processes(ours, how, environment={"OMP_NUM_THREADS": "1"})
+        f1 = 100 * entity_scores(gold, found).overall.f1
+        yield [way, str(seed), f"{f1:.1f}", f"{seconds:.0f}", f"{peak:,.0f}"]

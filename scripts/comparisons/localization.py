@@ -78,7 +78,3 @@ def main(options: Namespace) -> None:
     """Compare solvers on object localization."""
     title = f"{options.head}: {{}} after {options.calls} oracle calls an image, λ = {options.lam}"
     compare(options, partial(columns, options), _SOLVERS[options.head], _MEASURES, title)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

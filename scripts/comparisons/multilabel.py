@@ -100,7 +100,3 @@ def cells(model: Any, train: Sequence[Example], test: Sequence[Example], options
     total = time.process_time() - started
     numbers = (f"{metrics[name]:.4f}" for name in _METRICS)
     return [model, f"{strength:g}", *numbers, f"{seconds:.1f}", f"{total:.1f}"]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -174,7 +174,3 @@ def main(options: Namespace) -> None:
     """Compare solvers on one of the networks."""
     solvers, title = default_solvers(_TUNED[options.network]), "{} after {} oracle calls an example, λ = {}"
     compare(options, partial(columns, options), solvers, _MEASURES, title.format("{}", options.calls, options.lam))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -251,7 +251,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
         if len(runs) > 1:
             mean, deviation, seconds = np.mean(runs, 0)[0], np.std(runs, 0, ddof=1)[0], np.mean(runs, 0)[1]
             yield [options.data, "mean", name, "", f"{mean:.2%} ± {deviation:.2%}", f"{seconds:.0f}"]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

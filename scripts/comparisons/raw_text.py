@@ -209,7 +209,3 @@ def main(options: Namespace) -> None:
     others = sum(found != [row[1] for row in one.rows] for found, one in zip(cut, sentences, strict=True))
     print(f"\n{others:,} of {len(sentences):,} sentences have other words than in the treebank\n")
     print_table(["what is given", "words", "UAS", "LAS"], rows_of(tagger, parser, options.treebank), text_columns=1)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -214,7 +214,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
     measured = {name: zip(*(run[name] for run in runs), strict=True) for name in runs[0]}
     for name, (f1, loss) in measured.items():
         yield [name, mean_and_spread(f1, 1), mean_and_spread(loss, 3)]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -322,7 +322,3 @@ def main(options: Namespace) -> None:
     if options.out:
         _write(Path(options.out), table, histories)
         print(f"\ntable and histories: {options.out}")
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -261,18 +261,6 @@ def tuned(case: Case, loss: Any, epochs: int) -> list[str]:
     return case.row(f"AdamW, {loss}", epochs, seconds, objective, case.copy_of(reached))
 
 
-def rows(options: Namespace) -> Iterator[list[str]]:
-    """Those of solvers, and of AdamW."""
-    is_treebank = options.train.removesuffix(".gz").endswith(".conllu")
-    with reading():
-        case: Case = TreeCase(options) if is_treebank else TagCase(options)
-    for loss in options.losses:
-        for epochs in options.calls:
-            yield tuned(case, loss, epochs)
-    for name, solver in parse_solvers(options.solvers).items():
-        yield from solved(case, name, solver)
-
-
 @command(
     option("--encoder", None, "a model and tokenizer of transformers", required=True, metavar="DIR"),
     option("--train", NER.default_files()["train"], "columns, or a treebank", metavar="FILE"),
@@ -294,9 +282,12 @@ def rows(options: Namespace) -> Iterator[list[str]]:
     table=("solver", "calls", "seconds", "F", "score"),
 )
 def main(options: Namespace) -> Iterator[list[str]]:
-    """Print the table."""
-    return rows(options)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    """Rows of AdamW, and of solvers."""
+    is_treebank = options.train.removesuffix(".gz").endswith(".conllu")
+    with reading():
+        case: Case = TreeCase(options) if is_treebank else TagCase(options)
+    for loss in options.losses:
+        for epochs in options.calls:
+            yield tuned(case, loss, epochs)
+    for name, solver in parse_solvers(options.solvers).items():
+        yield from solved(case, name, solver)

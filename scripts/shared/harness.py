@@ -61,14 +61,18 @@ def command(
         threads: of torch; ``None`` leaves them alone.
         table: header of a table, if the function gives its rows; else what it returns is the exit code, or 0.
         text_columns: the first columns, which hold no numbers.
-        program: what help calls the command; ``python -m scripts`` and the name of its file if not given.
+        program: what help calls the command; ``python -m scripts`` and the name of its file if not given, which then
+            is the only way to run it.
         more: what help has behind the docstring.
     """
 
     def decorate(run: Callable[[Namespace], Any]) -> Callable[..., int]:
+        called = program or f"python -m scripts {Path(run.__code__.co_filename).stem}"
+        if run.__module__ == "__main__" and program is None:
+            raise SystemExit(f"this file is run by {called}")
+
         def main(arguments: Sequence[str] | None = None) -> int:
             description = f"{sys.modules[run.__module__].__doc__}{more}"
-            called = program or f"python -m scripts {Path(run.__code__.co_filename).stem}"
             parser = ArgumentParser(called, None, description, formatter_class=RawDescriptionHelpFormatter)
             for add in options:
                 add(parser)

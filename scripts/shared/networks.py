@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
 from pathlib import Path
 from shutil import which
@@ -43,7 +42,6 @@ class Host:
         _do("ip", "-n", space, "link", "set", card, state)
 
 
-@cache
 def why_not() -> str | None:
     """Why this machine cannot make networks; ``None`` if it can."""
     if missing := [name for name in ("ip", "tc", "unshare") if which(name) is None]:

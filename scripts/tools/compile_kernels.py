@@ -181,7 +181,3 @@ def main(options: Namespace) -> int:
     print_table(["kernel", "for", "dtype", "sm", "registers", "shared bytes", "spilled bytes"], rows(), text_columns=3)
     print(f"\n{spilling or 'No'} kernels spill registers.")
     return min(1, spilling)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

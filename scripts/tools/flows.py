@@ -119,7 +119,3 @@ def main(options: Namespace) -> Iterator[list[str]]:
             print(f"{file.relative_to(ROOT)}: {', '.join(sorted(code.co_name for code in functions))}")
         *counts, share = found.counts
         yield [name, *(f"{count:,}" for count in counts), f"{share:.0%}"]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -254,7 +254,3 @@ def _copy(folder: Path) -> Path:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:57]}..."
-
-
-if __name__ == "__main__":
-    sys.exit(main())

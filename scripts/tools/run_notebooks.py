@@ -31,7 +31,3 @@ def main(options: Namespace) -> None:
             raise RequestError(f"there is no notebook {path}")
         nbformat.write(executed(path), path)  # type: ignore[no-untyped-call]
         print(path)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -18,7 +18,7 @@ from structsmooth.cli.layout import PRESENTATION, add_log_flags
 from structsmooth.cli.report import progress_bar
 from structsmooth.experiments import Experiment, Logs, RunFolder, file_name, open_logs
 from structsmooth.history import History
-from structsmooth.messages import stage
+from structsmooth.messages import located, stage
 from structsmooth.plots import Bands, plot_comparison
 from structsmooth.problems import Problem
 from structsmooth.settings import parse_lam
@@ -171,14 +171,8 @@ def _check(problem: Problem, runs: Sequence[_Run], passes: int) -> None:
         run.folder.has_checkpoint(run.solver)  # raises if it is of other settings
     few = problem.subset(torch.arange(min(problem.n, 2)))
     for run in {(run.label, run.lam_text): run for run in runs}.values():
-        _rehearse(run, few, min(passes, _REHEARSAL))
-
-
-def _rehearse(run: _Run, few: Problem, passes: int) -> None:
-    try:
-        run.solver.solve(few, lam=run.lam, passes=passes, seed=run.seed)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{run.label} at λ = {run.lam_text}: {error}") from error
+        with located(f"{run.label} at λ = {run.lam_text}", (TypeError, ValueError)):
+            run.solver.solve(few, lam=run.lam, passes=min(passes, _REHEARSAL), seed=run.seed)
 
 
 def _history(run: _Run, data: TrainingData, passes: int, written: Logs) -> History:

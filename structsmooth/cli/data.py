@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from structsmooth import __version__, processes
-from structsmooth.cli.flags import add_flags, from_flags
+from structsmooth.cli.flags import add_flags, check_needs, from_flags
 from structsmooth.files import checksum, naming
 from structsmooth.lazy import LazyModule
 from structsmooth.messages import counted, note, stage, warn
@@ -44,7 +44,8 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     """Flags of the task that a command names, before they are parsed: the task, and its name for folders, if any.
 
     Raises:
-        ValueError: options before the task, or an option about encoders that only other tasks have.
+        ValueError: options before the task, an option about encoders that only other tasks have, or one that says
+            nothing without another.
     """
     if arguments[:1] != [command] or len(arguments) < 2 or arguments[1] in ("-h", "--help"):
         return None
@@ -55,6 +56,7 @@ def add_task_flags(parser: ArgumentParser, command: str, arguments: Sequence[str
     for option, tasks in _OF_TASKS.items():
         if f"--{option}" in (given.partition("=")[0] for given in arguments) and not hasattr(task, option):
             raise ValueError(f"--{option}: {name} has no such option, which {tasks} have")
+    check_needs(task, arguments)
     if task.files:
         parser.add_argument_group(f"files of {name}", task.files)
     add_flags(parser, f"options of {name}", task)

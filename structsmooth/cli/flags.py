@@ -26,18 +26,34 @@ _ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 def add_flags(parser: ArgumentParser, title: str, cls: type, defaults: Mapping[str, Any] = _NONE) -> None:
     """Add a titled group with a flag for every field of a dataclass, read by its type and explained by the docstring.
 
-    The field's metadata go to ``add_argument``, except for ``flag``: a flag of another name than the field, or ``None``
-    for a field that takes the value of another flag. ``defaults`` by field replace the defaults of the class.
+    The field's metadata go to ``add_argument``, except for ``needs`` (see :func:`check_needs`) and ``flag``: a flag of
+    another name than the field, or ``None`` for a field that takes the value of another flag. ``defaults`` by field
+    replace the defaults of the class.
     """
     group = parser.add_argument_group(title)
     hints, texts = get_type_hints(cls), _argument_texts(cls)
     for f in fields(cls):
-        settings = dict(f.metadata)
+        settings = {name: value for name, value in f.metadata.items() if name != "needs"}
         flag = settings.pop("flag", "--" + f.name.replace("_", "-"))
         if flag is not None:
             default = defaults.get(f.name, _default(cls, f))
             text = _help(texts.get(f.name, ""), default)
             group.add_argument(flag, dest=f.name, default=default, help=text, **_parsing(hints[f.name]) | settings)
+
+
+def check_needs(cls: type, arguments: Sequence[str]) -> None:
+    """Refuse flags of a dataclass that say nothing without another one, the field ``needs`` of their metadata.
+
+    Saved settings have all fields, with their defaults, so that only what is typed can tell.
+
+    Raises:
+        ValueError: such a flag among the arguments, and the other one neither there nor set by default.
+    """
+    typed = {argument.partition("=")[0] for argument in arguments}
+    for f in fields(cls):
+        flag, needed = "--" + f.name.replace("_", "-"), f.metadata.get("needs")
+        if flag in typed and needed and f"--{needed}" not in typed and getattr(cls, needed) is None:
+            raise ValueError(f"{flag} says nothing without --{needed}: give both, or neither")
 
 
 def known_solver(name: str) -> str:

@@ -30,7 +30,7 @@ from structsmooth.messages import console, counted, stage
 from structsmooth.plots import plot_history
 from structsmooth.solvers import SOLVERS, Result, Solver, Status, solver_settings
 from structsmooth.tasks import TASKS, Task, load_task
-from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.probabilities import ProbabilisticTask, probabilistic
 from structsmooth.tasks.text.encoded import Encoded
 from structsmooth.tasks.trained import TrainedModel
 
@@ -186,8 +186,7 @@ def _check_calibration(data: TrainingData) -> None:
     """Refuse to calibrate before the training, not behind it."""
     if "dev" not in data.held_out:
         raise ValueError("--calibrate needs development data, which do not train the model: give --dev")
-    if not isinstance(data.task, ProbabilisticTask):
-        raise ValueError(f"--calibrate: {type(data.task.task).__name__} has no probabilities")
+    probabilistic(data.task, "--calibrate")
 
 
 def _report(data: TrainingData, result: Result) -> dict[str, dict[str, float]]:
@@ -246,7 +245,8 @@ def add_train(parser: ArgumentParser, arguments: Sequence[str]) -> None:
         example = f"structsmooth train {arguments[1]} --out runs/mine \\\n    {task.example}"
         parser.description = f"{task.summary}\n\nexample:\n  {example}"
     else:
-        parser.usage, parser.epilog = "structsmooth train TASK [options]", f"{_task_list()}{parser.epilog}"
+        tasks = "".join(f"  {name:12} {load_task(name).summary}\n" for name in TASKS)
+        parser.usage, parser.epilog = "structsmooth train TASK [options]", f"tasks:\n{tasks}\n{parser.epilog}"
     add_log_flags(parser)
 
 
@@ -260,7 +260,3 @@ def _chosen_solver(arguments: Sequence[str], task: type[Task]) -> str:
         return found.solver or from_flags(task, found).preferred_solver
     except (ArgumentError, ValueError):
         return task.solver  # the whole parser says what is wrong
-
-
-def _task_list() -> str:
-    return "tasks:\n" + "".join(f"  {name:12} {load_task(name).summary}\n" for name in TASKS) + "\n"

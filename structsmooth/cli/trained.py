@@ -16,11 +16,11 @@ from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.folds import folds
 from structsmooth.files import checksum, naming, writing
 from structsmooth.history import History
-from structsmooth.messages import counted, stage
+from structsmooth.messages import counted, located, stage
 from structsmooth.tasks import FittedTask, load_task
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.probabilities import probabilistic
 from structsmooth.tasks.trained import TrainedModel, describe, load
 from structsmooth.text.brat import brat_texts
 from structsmooth.text.forms import Reading
@@ -121,8 +121,9 @@ def _predict(options: Namespace, models: Sequence[TrainedModel], file: str, outp
         if options.gazetteer and not number:
             examples = model.task.restricted(examples, options.gazetteer)
         is_last = number == len(models) - 1
-        with stage(f"predicting {counted(len(examples), 'example')}"):
-            predictions = _predicted(model, examples, options.top if is_last else 1, name)
+        # Errors, such as of tags that no output may have, name the file.
+        with stage(f"predicting {counted(len(examples), 'example')}"), located(name):
+            predictions = model.alternatives(examples, options.top if is_last else 1)
         if not is_last:
             # The next model reads ``source``, from its beginning and under this name.
             model.task.write_answers(model.weights, examples, predictions, source := StringIO())
@@ -148,7 +149,8 @@ def _answer(options: Namespace, model: TrainedModel, output: str | None) -> None
                 raise ValueError(f"{name}: read as {form}, and what came before as {before}: give all of it in a file")
             if options.gazetteer:
                 examples = model.task.restricted(examples, options.gazetteer)
-            predictions = _predicted(model, examples, 1, name)
+            with located(name):
+                predictions = model.alternatives(examples, 1)
             stream = stream or opened.enter_context(answers(output))  # a file stays as it was if nothing can be read
             _write(options, model, examples, predictions, stream)
             stream.flush()
@@ -162,14 +164,6 @@ def answers(output: str | None) -> Iterator[TextIO]:
         return
     with writing(output), open(output, "w", encoding="utf-8") as stream:
         yield stream
-
-
-def _predicted(model: TrainedModel, examples: Sequence[Any], k: int, name: str) -> Predictions:
-    """The k best outputs of the examples of a file; errors, such as of tags that no output may have, name it."""
-    try:
-        return model.alternatives(examples, k)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def add_predict(parser: ArgumentParser, arguments: Sequence[str]) -> None:
@@ -219,7 +213,7 @@ def _write(
         masks = Path(options.masks) if options.masks else None
         marginals = None
         if options.marginals:
-            marginals = probabilistic(model, "--marginals").marginals(model.weights, examples)
+            marginals = probabilistic(model.task, "--marginals").marginals(model.weights, examples)
         write_json_lines(model.task, examples, predictions, stream, masks, model.weights, marginals)
     else:
         model.task.write_answers(model.weights, examples, predictions, stream)
@@ -235,7 +229,7 @@ def evaluate(options: Namespace) -> int:
         outputs = model.predict(examples)
     tables = [model.task.measure(examples, outputs)[1]]
     if options.measure:
-        tables += ["", str(probabilistic(model, "--measure").measure_overlaps(examples, outputs))]
+        tables += ["", str(probabilistic(model.task, "--measure").measure_overlaps(examples, outputs))]
     print("\n".join(tables))
     return 0
 
@@ -312,7 +306,7 @@ def show(options: Namespace) -> int:
         raise ValueError("--errors and --folds need a file with labels: structsmooth show DIR FILE --errors")
     model, folder = loaded(options.model, options), Path(options.model)
     if options.folds is not None:
-        probabilistic(model, "--folds")
+        probabilistic(model.task, "--folds")
     recorded = folder / "history.jsonl"
     history = History.load(recorded) if recorded.is_file() else None
     examples: Sequence[Any] = ()
@@ -374,15 +368,3 @@ def add_model(parser: ArgumentParser) -> None:
 def loaded(folder: str, options: Namespace) -> TrainedModel:
     """The model in a folder; only a task that the arguments name is imported beside those of the package."""
     return load(folder, None if options.task is None else load_task(options.task))
-
-
-def probabilistic(model: TrainedModel, command: str) -> ProbabilisticTask:
-    """The task of a model whose outputs have probabilities.
-
-    Raises:
-        ValueError: they have none.
-    """
-    if not isinstance(model.task, ProbabilisticTask):
-        remedy = "tasks with probabilities are ner, chunking, parsing and segments"
-        raise ValueError(f"{command}: {type(model.task.task).__name__} has no probabilities; {remedy}")
-    return model.task

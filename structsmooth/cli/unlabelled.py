@@ -9,11 +9,11 @@ from typing import Any, get_args
 from structsmooth.cli.data import note_form, read_examples
 from structsmooth.cli.flags import add_flags, from_flags
 from structsmooth.cli.report import markdown_table
-from structsmooth.cli.trained import add_model, answers, as_read, brat_folder, loaded, probabilistic
+from structsmooth.cli.trained import add_model, answers, as_read, brat_folder, loaded
 from structsmooth.messages import counted, note, stage
 from structsmooth.tasks.base import Predictions
 from structsmooth.tasks.json_lines import write_json_lines
-from structsmooth.tasks.probabilities import ProbabilisticTask
+from structsmooth.tasks.probabilities import ProbabilisticTask, probabilistic
 from structsmooth.tasks.profile import ENTROPY, UNKNOWN, Profile
 from structsmooth.tasks.text.distribution import TaggingDistribution
 from structsmooth.tasks.trained import TrainedModel
@@ -38,7 +38,7 @@ def suggest(options: Namespace) -> int:
     if Path(options.out).is_file() and Path(options.out).samefile(options.pool):
         raise ValueError(f"{options.out} is the pool: give another file to write")
     model = as_read(loaded(options.model, options), from_flags(Reading, options), False)
-    task = probabilistic(model, "suggest")
+    task = probabilistic(model.task, "suggest")
     if options.to and not (isinstance(task, TaggingDistribution) and task.finds_spans):
         raise ValueError("--to is for entities: leave it out, and the form of the pool is kept")
     pool = _pool(model, options)
@@ -75,7 +75,7 @@ def drift(options: Namespace) -> int:
     if not 0 <= options.fail_below < 1:
         raise ValueError(f"--fail-below must be from 0 to 1, got {options.fail_below}")
     model = as_read(loaded(options.model, options), from_flags(Reading, options), False)
-    task, vocabulary = probabilistic(model, "drift"), model.vocabulary
+    task, vocabulary = probabilistic(model.task, "drift"), model.vocabulary
     with stage("measuring"):
         known = model.profile
         if options.reference:
@@ -139,7 +139,7 @@ def _pool(model: TrainedModel, options: Namespace) -> Sequence[Any]:
 
 def _suggested(model: TrainedModel, pool: Sequence[Any], options: Namespace) -> list[list[int]]:
     """The numbers of the examples of each text, or what else is annotated at once, the most uncertain first."""
-    task = probabilistic(model, "suggest")
+    task = probabilistic(model.task, "suggest")
     members: dict[int, list[int]] = {}
     for number, group in enumerate(task.groups(pool)):
         members.setdefault(group, []).append(number)

@@ -62,7 +62,7 @@ def plot_comparison(
         "suboptimality": lambda row: row.objective - bound,
         "duality gap": lambda row: row.gap,
         "estimated gap / gap": _trust,
-        "share of cache hits": _hits,
+        "share of cache hits": lambda row: row.metrics.get("cache_hit_rate") or None,
         **{metric: partial(_metric, metric) for metric in metrics},
     }
     rows = [row for histories in runs.values() for history in histories for row in history]
@@ -96,10 +96,6 @@ def _metric(name: str, row: Row) -> float | None:
 def _trust(row: Row) -> float | None:
     estimate = row.metrics.get("estimated_gap")
     return estimate / row.gap if row.gap and estimate is not None else None
-
-
-def _hits(row: Row) -> float | None:
-    return row.metrics.get("cache_hit_rate") or None
 
 
 def _draw_bands(

@@ -30,14 +30,7 @@ class Wrong:
 
 
 def most_wrong(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> list[Wrong]:
-    """The wrong examples of largest cost, and among them those whose margin is violated most.
-
-    Args:
-        model: with its weights.
-        examples: with labels.
-        outputs: the best one of each.
-        count: number of examples wanted.
-    """
+    """The wrong examples of largest cost, by their best outputs, and among them those whose margin is violated most."""
     costs = [model.task.mistake(example, output) for example, output in zip(examples, outputs, strict=True)]
     wrong = heapq.nlargest(len(costs), (i for i, cost in enumerate(costs) if cost > 0), key=costs.__getitem__)
     tied = [i for i in wrong if costs[i] >= costs[wrong[:count][-1]]][: max(count, _MOST_TIES)] if count else []
@@ -54,14 +47,7 @@ class Mistake(NamedTuple):
 
 
 def most_confident(model: TrainedModel, examples: Sequence[Any], outputs: Sequence[Any], count: int) -> list[Mistake]:
-    """The wrong parts of outputs that are most probable under the model; none of tasks without probabilities.
-
-    Args:
-        model: with its weights.
-        examples: with labels.
-        outputs: the best one of each.
-        count: number of parts wanted.
-    """
+    """The wrong parts of best outputs that are most probable under the model; none of tasks without probabilities."""
     task = model.task
     if not isinstance(task, ProbabilisticTask):
         return []
@@ -80,13 +66,8 @@ def most_confident(model: TrainedModel, examples: Sequence[Any], outputs: Sequen
 def doubtful(model: TrainedModel, examples: Sequence[Any], folds: Sequence[Sequence[int]], count: int) -> list[Mistake]:
     """Likely mistakes of labels: the most confident mistakes of models that were trained on the other folds.
 
-    They are trained as :func:`~structsmooth.tasks.trained.train` does, with the options, λ and temperature of a model.
-
-    Args:
-        model: whose task and options are taken.
-        examples: with labels.
-        folds: numbers of the examples of each.
-        count: number of parts wanted.
+    They are trained as :func:`~structsmooth.tasks.trained.train` does, with the task, λ and temperature of ``model``.
+    ``folds`` are numbers of examples.
     """
     if not isinstance(model.task, ProbabilisticTask):
         return []

@@ -6,6 +6,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
+from structsmooth.messages import located
 from structsmooth.settings import Allowed, given_type
 from structsmooth.solvers.base import Solver
 from structsmooth.spelling import suggestion
@@ -88,10 +89,8 @@ def parse_solver(text: str, defaults: Mapping[str, Any] = _NONE) -> Solver[Any]:
         asked = f"unknown solver {name!r}{suggestion(name, SOLVERS)}"
         raise ValueError(f"{asked}: expected one of {', '.join(SOLVERS)}")
     given = dict(_hyperparameter(name, option) for option in _options(name, options))
-    try:
+    with located(text, (TypeError, ValueError)):
         return SOLVERS[name](**({**defaults} | given))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{text}: {error}") from error
 
 
 def solver_settings(solver: Solver[Any]) -> dict[str, Any]:

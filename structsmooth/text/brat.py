@@ -7,6 +7,7 @@ from itertools import count
 from os import PathLike
 from pathlib import Path
 
+from structsmooth.messages import located
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.lines import Source, read_text, returns_before_breaks
 
@@ -61,10 +62,8 @@ def brat_document(
         except ValueError:
             if annotated:
                 raise error from None
-    try:
+    with located(name):
         return Document(content, tuple(spans) if annotated else None, source=counted)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def annotation_lines(texts: Iterable[tuple[str, Iterable[Span], Sequence[int]]]) -> Iterator[str]:

@@ -59,7 +59,9 @@ class Inputs:
         """What a tagger of training sentences reads."""
         corpus, breaks = Corpus.of(sentences), line_breaks_of(sentences)
         first = corpus.distinct[0]
-        names = column_names(len(first.columns), chunks=_has_chunks(corpus))
+        # The third column may hold tags of chunks; hyphens stand where there are none.
+        chunks = all(map(_is_chunk, {token.chunk for token in corpus.distinct}))
+        names = column_names(len(first.columns), chunks=chunks)
         words = {word for word, _, _ in corpus.distinct}
         clitics = sorted(clitics_of(words) | (abbreviations_of(words) if breaks is None else set()))
         columns, example = [] if words_only else names, [first.word, *first.columns]
@@ -243,11 +245,6 @@ def with_inputs(learned: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(values.get("encoder"), Mapping):
         values["attributes"] = values.pop("encoder")
     return values
-
-
-def _has_chunks(corpus: Corpus) -> bool:
-    """Whether the third column may hold tags of chunks; hyphens stand where there are none."""
-    return all(map(_is_chunk, {token.chunk for token in corpus.distinct}))
 
 
 def _is_chunk(cell: str) -> bool:

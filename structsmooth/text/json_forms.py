@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from structsmooth.messages import located
 from structsmooth.text.corpus import Allowed
 from structsmooth.text.documents import Document, Span
 from structsmooth.text.label_studio import text_of_task
@@ -56,10 +57,8 @@ def json_documents(
     """
     found = False
     for place, value in _values(iter(lines), name):
-        try:
+        with located(place):
             document = document_of(value, names, annotated, annotator)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from None
         if document is not None:
             found = True
             yield document if annotated else replace(document, source=json.dumps(value))

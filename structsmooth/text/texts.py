@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structsmooth.files import check_size
+from structsmooth.messages import located
 from structsmooth.text.brat import annotation_lines
 from structsmooth.text.corpus import Allowed, Corpus, Sentence, Token
-from structsmooth.text.documents import NOTHING, TRAINING, Document, Line, Segmentation, Span, longest_break
+from structsmooth.text.documents import NOTHING, TRAINING, Document, Segmentation, Span, longest_break
 from structsmooth.text.label_studio import task_of
 from structsmooth.text.probabilities import ProbableEntity
 from structsmooth.text.schemes import Entity, entities, entity_tags
@@ -161,7 +162,9 @@ class TextCorpus(Corpus):
         tokens, starts, ends, documents = array("i"), array("i"), [0], list[int]()
         spans = list[tuple[Span, ...]]()
         for place, text in enumerate(texts):
-            for sentence, begins, begun in _sentences(text, how, misaligned, f"{name}: text {place + 1}"):
+            with located(f"{name}: text {place + 1}"):
+                lines = list(text.tagged(how, misaligned))
+            for sentence, begins, begun in lines:
                 tokens.extend(numbers.setdefault(token, len(numbers)) for token in sentence.tokens)
                 starts.extend(begins)
                 ends.append(len(tokens))
@@ -269,14 +272,6 @@ def line_breaks_of(sentences: Sequence[Sentence]) -> int | None:
     known = () if isinstance(sentences, Corpus) else sentences
     longest = [sentence.longest_break for sentence in known if isinstance(sentence, TextSentence)]
     return 1 + max(longest) if longest else None
-
-
-def _sentences(text: Document, how: Segmentation, misaligned: list[str], place: str) -> list[Line]:
-    """What :meth:`Document.tagged` gives; errors name the place of the text."""
-    try:
-        return list(text.tagged(how, misaligned))
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from None
 
 
 def _within(span: Span, pieces: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -14,7 +14,8 @@ from structsmooth.text.brackets import Phrase
 Symbol = tuple[str, ...]
 Sentence = Sequence[str]
 _BATCH = 16  # sentences that are parsed together
-_UNKNOWN = "< >"  # a word of which nothing is known
+_FORM = "< "  # what a form of an unknown word begins with, and no word, which has no blanks
+_UNKNOWN = f"{_FORM}>"  # a word of which nothing is known
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,8 @@ class TreebankGrammar:
                 often[word] += count
             renamed: Counter[tuple[str, str]] = Counter()
             for (word, tag), count in leaves.items():
-                renamed[
-                    word if often[word] > rare or (name is not _form and not _is_form(word)) else name(word), tag
-                ] += count
+                is_kept = often[word] > rare or (name is not _form and not word.startswith(_FORM))
+                renamed[word if is_kept else name(word), tag] += count
             leaves = renamed
         known = {symbol for rule in seen for symbol in rule} | {*starts} | {("tag", tag) for _, tag in leaves}
         symbols = tuple(sorted(known, key=lambda symbol: (symbol[0] != "tag", symbol)))
@@ -268,7 +268,7 @@ def _count(tree: Phrase, around: str, order: int, parents: bool, seen: Counter[t
 
 
 def _form(word: str) -> str:
-    """What is known of an unknown word; no word, which has no blanks."""
+    """What is known of an unknown word."""
     marks = [
         name
         for name, has in (
@@ -278,8 +278,4 @@ def _form(word: str) -> str:
         )
         if has
     ]
-    return f"< {' '.join([*marks, word[-2:].lower()])}>"
-
-
-def _is_form(name: str) -> bool:
-    return name.startswith("< ")
+    return f"{_FORM}{' '.join([*marks, word[-2:].lower()])}>"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from structsmooth.messages import located
 from structsmooth.text.documents import Document, Span
 
 _SPANS, _LAYERS = "#T_SP=", ("#T_SP=", "#T_CH=", "#T_RL=")  # of spans, of chains and of relations
@@ -78,10 +79,8 @@ def _document(
             key, label = number or f"{place} {value}", layer if value == "*" else _unescaped(value)
             entities[key] = Span(entities[key].start if key in entities else span[0], span[1], label)
     before |= {key for key in entities if key.isdecimal()}
-    try:
+    with located(rows[0][0]):
         return Document(text, None if column is None else tuple(entities.values()), tuple(tokens), source="{}")
-    except ValueError as error:
-        raise ValueError(f"{rows[0][0]}: {error}") from None
 
 
 def _characters(word: str, units: int) -> int:

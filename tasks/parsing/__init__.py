@@ -312,7 +312,7 @@ class Parsing(Task):
     probabilities: bool = False
     encoder: str | None = field(default=None, metadata={"metavar": "DIR"})
     layers: list[int] | None = None
-    codes: PositiveInt = 64
+    codes: PositiveInt = field(default=64, metadata={"needs": "encoder"})
     embed_encoder: bool = False
 
     summary: ClassVar[str] = "dependency trees of sentences with parts of speech"

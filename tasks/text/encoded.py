@@ -22,6 +22,7 @@ from structsmooth.text.encoders import AttributeEncoder
 from structsmooth.text.texts import TextSentence
 
 E = TypeVar("E", bound="Encoded")
+_OF_ENCODER, _OF_TUNING = {"needs": "encoder"}, {"needs": "tune"}
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class Encoded(Task):
     encoder: str | None = field(default=None, metadata={"metavar": "DIR"})
     layers: list[int] | None = None
     context: Annotated[int, Interval(0)] = 0
-    encoder_scale: Positive | None = None
+    encoder_scale: Positive | None = field(default=None, metadata=_OF_ENCODER)
     tune: str | None = field(default=None, metadata={"metavar": "all|last:K|lora:R"})
-    epochs: PositiveInt = 3
-    batch: PositiveInt = 16
-    encoder_step: Positive = 2e-4
-    precision: Precision = "fp32"
-    tune_loss: TuningLoss = "crf"
+    epochs: PositiveInt = field(default=3, metadata=_OF_TUNING)
+    batch: PositiveInt = field(default=16, metadata=_OF_TUNING)
+    encoder_step: Positive = field(default=2e-4, metadata=_OF_TUNING)
+    precision: Precision = field(default="fp32", metadata=_OF_TUNING)
+    tune_loss: TuningLoss = field(default="crf", metadata=_OF_TUNING)
     tune_patience: PositiveInt | None = None
     recompute: bool = False
     embed_encoder: bool = False

@@ -14,6 +14,7 @@ from torch import Tensor
 from structsmooth import processes
 from structsmooth.costs import Cost
 from structsmooth.markup import Block, Markup
+from structsmooth.messages import located
 from structsmooth.problems import Problem
 from structsmooth.settings import Interval, Positive
 from structsmooth.tasks.base import FittedTask, Predictions, Split
@@ -320,10 +321,8 @@ class Tagging(Encoded):
         )
         # A part of a file does not tell the scheme of all of it: ``fit`` asks all processes.
         if split != "predict" and share is None and self.scheme is None and not self.plain:
-            try:
+            with located(source_name(path)):
                 scheme_of(tag_pairs(gold_by_sentence(corpus)), self.unknown)
-            except ValueError as error:
-                raise ValueError(f"{source_name(path)}: {error}") from None
         if split == "train" and share is None:
             contents = source_name(path), Contents(corpus, self.plain, self.unknown)
             for name, what, step in [

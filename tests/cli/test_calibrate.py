@@ -63,3 +63,6 @@ def test_what_cannot_be_calibrated(tmp_path, monkeypatch, capsys):
     words = small_tasks.OCR.write(tmp_path, True)
     assert main(["train", "ocr", "--train", words, "--dev", words, "--calibrate", "--passes", "1"]) == 2
     assert "--calibrate: OCR has no probabilities" in capsys.readouterr().err
+    pairs = small_tasks.ALIGNMENT.write(tmp_path, True)
+    assert main(["train", "alignment", "--train", pairs, "--dev", pairs, "--calibrate", "--passes", "1"]) == 2
+    assert "--calibrate: Alignment has probabilities of parts alone" in capsys.readouterr().err

@@ -7,8 +7,11 @@ from typing import Literal
 import pytest
 from flag_help import help_of
 
+from structsmooth.cli import main
 from structsmooth.cli.flags import add_flags, from_flags, parse_solvers
+from structsmooth.plain import from_plain, plain
 from structsmooth.solvers import BCFW, SGD, SOLVERS, SVRG, CasimirSVRG
+from structsmooth.tasks import NER
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,25 @@ def test_fields_are_flags():
 def test_flags_refuse_other_values(arguments):
     with pytest.raises(SystemExit):
         parser(Options).parse_args(arguments)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("ner --encoder-scale=0.5", "--encoder-scale says nothing without --encoder: give both, or neither"),
+        ("ner --encoder DIR --batch 8", "--batch says nothing without --tune"),
+        ("chunking --epochs 3", "--epochs says nothing without --tune"),
+        ("parsing --codes 32", "--codes says nothing without --encoder"),
+    ],
+)
+def test_flags_that_say_nothing_without_another_are_refused(typed, message, capsys):
+    assert main(["train", *typed.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings_that_say_nothing_are_read_from_files():
+    saved = plain(NER(encoder_scale=0.5, epochs=2))
+    assert from_plain(NER, saved, "trained") == NER(encoder_scale=0.5, epochs=2)
 
 
 def test_help_comes_from_the_docstrings(monkeypatch):

@@ -1,7 +1,9 @@
 """Scripts run by their names, and by those that they had before they had folders."""
 
 import re
+import sys
 from importlib.util import find_spec
+from runpy import run_module
 
 import pytest
 from source_tree import ROOT
@@ -12,7 +14,7 @@ FOLDERS = sorted((ROOT / "scripts").glob("*/README.md"))
 
 
 def test_every_file_that_runs_has_a_name_of_its_own():
-    files = [path for path in (ROOT / "scripts").rglob("*.py") if re.search(r"^if __name__", path.read_text(), re.M)]
+    files = [path for path in (ROOT / "scripts").rglob("*.py") if re.search(r"^def main\(", path.read_text(), re.M)]
     assert {*scripts().values()} == {*files} - {ROOT / "scripts" / "__main__.py"}
 
 
@@ -48,3 +50,17 @@ def test_a_name_that_is_none_is_said(capsys):
 def test_names_of_before(before, file):
     assert find_spec(f"scripts.{before}").origin == str(ROOT / "scripts" / file)
     assert find_spec(f"scripts.{before}_of_nothing") is None
+
+
+def test_names_of_before_run_what_they_ran(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["layers", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        run_module("scripts.benchmark_layers", run_name="__main__")
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: python -m scripts layers")
+
+
+def test_a_file_that_runs_by_its_name_says_so(monkeypatch):
+    monkeypatch.delitem(sys.modules, "scripts.benchmarks.layers", raising=False)
+    with pytest.raises(SystemExit, match="this file is run by python -m scripts layers"):
+        run_module("scripts.benchmarks.layers", run_name="__main__")

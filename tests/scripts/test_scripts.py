@@ -18,7 +18,6 @@ from small_tasks import write_pairs
 
 from scripts.__main__ import load
 from scripts.benchmarks import growth_over_hosts
-from scripts.shared.networks import why_not
 from scripts.shared.traffic import imitated
 from structsmooth import processes
 from structsmooth.cli import main
@@ -474,7 +473,7 @@ def test_benchmark_growth_simulates_hosts(data, capsys):
 
 @pytest.mark.long
 @counts_memory
-@pytest.mark.skipif((reason := why_not()) is not None, reason=str(reason))
+@pytest.mark.usefixtures("networks")
 def test_benchmark_growth_counts_the_bytes_of_hosts(data, capsys):
     assert load("growth").main(["--data", data, "--hosts", "2", "3", "--ways", "CoCoA"]) == 0
     found = rows(capsys.readouterr().out)

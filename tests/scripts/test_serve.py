@@ -75,6 +75,7 @@ def test_several_at_once_get_their_own_answers(port, model):
         ('["Ada"]', "a list of sentences"),
         ("[[]]", "a list of sentences"),
         ('[["Ada", 3]]', "words must be texts"),
+        ('[["Ada", "\\ud83d"]]', "a lone surrogate"),
         (json.dumps([["Ada"] * 10_001]), "at most 10,000 words"),
     ],
 )

@@ -166,7 +166,7 @@ class LinearProblem(AffineProblem):
 
         They may be packed. Then so is what :meth:`statistics_from` takes.
         """
-        return statistics[_between(sizes, blocks)]
+        return statistics[int(sizes[: blocks.start].sum()) : int(sizes[: blocks.stop].sum())]
 
     def statistics_from(self, pieces: Sequence[Tensor]) -> Tensor:
         """The statistics of this problem from those of neighbouring blocks, which are all of its own, in order."""
@@ -370,8 +370,3 @@ class _Loss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return grad * ctx.batch.adjoint(ctx.statistics), None, None
-
-
-def _between(sizes: Tensor, blocks: range) -> slice:
-    """Where the numbers of some neighbouring blocks are among those of blocks of these sizes."""
-    return slice(int(sizes[: blocks.start].sum()), int(sizes[: blocks.stop].sum()))

@@ -23,7 +23,9 @@ class LocalPolytope(FactorGraph):
       ``Entropy(mu)`` it is a smooth hinge for deep models on any graph. It can be differentiated once. A bound is no
       likelihood: ``StructuralHinge.crf()``, ``log_prob``, ``entropy`` and the like raise ``NotImplementedError``.
 
-    There are no K best points, hence no ``L2`` smoothing.
+    Losses are those of the relaxation. So ``StructuralHinge.softmax_margin()`` has this bound in place of the
+    log-partition function, and is no less than the softmax-margin of the graph; ``perceptron()``, ``sparsemap()`` and
+    ``perturbed()`` take maxima over the local polytope. There are no K best points, hence no ``L2`` smoothing.
 
     Args:
         graph: the factor graph; potentials and masks are shared with it.

@@ -80,10 +80,6 @@ def top_k(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     return values.to(unary), y.to(unary.device)
 
 
-def _like_marginals(*arguments: Any) -> tuple[Tensor, ...]:
-    return arguments[0].new_empty(arguments[0].shape[0]), *_like_potentials(*arguments)
-
-
 def _curvature(potentials: tuple[Tensor, ...], weights: tuple[Tensor | None, ...], *others: Any) -> tuple[Tensor, ...]:
     *layout, max_table = others
     directions = [torch.zeros_like(p) if w is None else w for w, p in zip(weights, potentials, strict=True)]
@@ -131,7 +127,7 @@ def weighted_hessian(unary: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tenso
 
 @operator(
     f"factor_graph_marginals({_GRAPH}, SymInt max_table) -> (Tensor, Tensor, Tensor, Tensor)",
-    _like_marginals,
+    lambda unary, *others: (unary.new_empty(unary.shape[0]), *_like_potentials(unary, *others)),
     exp_oracle_backward(_curvature),
     save_inputs_and_statistics,
 )
@@ -160,11 +156,9 @@ def marginals(graph: Tabled, max_table: int) -> tuple[Tensor, Tensor, Tensor, Te
     return log_z, node, edge[:, :count], final
 
 
-def _like_entropy(unary: Tensor, *others: Any) -> Tensor:
-    return unary.new_empty(unary.shape[0])
-
-
-@operator(f"factor_graph_entropy({_GRAPH}, SymInt max_table) -> Tensor", _like_entropy)
+@operator(
+    f"factor_graph_entropy({_GRAPH}, SymInt max_table) -> Tensor", lambda unary, *_: unary.new_empty(unary.shape[0])
+)
 def entropy(unary: Tensor, *others: Any) -> Tensor:
     """Entropy [B], without gradient."""
     *graph, max_table = others

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structsmooth.files import read_text
+from structsmooth.messages import located
 from structsmooth.structures.factor_graph.exact import sizes_of
 from structsmooth.structures.factor_graph.factors import Factor, Table
 from structsmooth.structures.factor_graph.graph import FactorGraph
@@ -176,11 +177,9 @@ class _Words:
         count = self.count()
         if count != prod(shape):
             raise ValueError(f"{self.path}: the table of {scope} must have {prod(shape)} entries, got {count}")
-        try:
+        with located(f"{self.path}: the table of {scope}"):
             entries = np.array(self.take(count), dtype=np.float64)
             if not (np.isfinite(entries) & (entries >= 0)).all():
                 raise ValueError("it must have numbers from 0, of which logarithms are taken")
-        except ValueError as error:
-            raise ValueError(f"{self.path}: the table of {scope}: {error}") from None
         with np.errstate(divide="ignore"):
             return np.log(entries).reshape(shape)

@@ -29,7 +29,8 @@ def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
     for level in levels.levels:
         below = values[:, level.left]
         if level.right is not None:
-            below = _product(semiring, below, values[:, level.right])
+            right = values[:, level.right]
+            below = below + right if right.shape[-1] == 1 else semiring.product(below, right)
         sums = semiring.sum(below + padded[:, level.score].unsqueeze(-1), 2)
         values = torch.cat([values, sums], 1)
     return values
@@ -38,10 +39,6 @@ def node_values(semiring: Semiring, scores: Tensor, levels: Levels) -> Tensor:
 def padded_scores(scores: Tensor) -> Tensor:
     """Scores [B, P + 2], with 0 for a missing one and -inf for that of no edge."""
     return pad(pad(scores, (0, 1)), (0, 1), value=-torch.inf)
-
-
-def _product(semiring: Semiring, left: Tensor, right: Tensor) -> Tensor:
-    return left + right if left.shape[-1] == 1 else semiring.product(left, right)
 
 
 def at_root(values: Tensor, root: Tensor) -> Tensor:

@@ -44,11 +44,6 @@ top_k = compiled_operator(
 """Values [B, k], and the parts [B, k, n] of the trees, P where there are none."""
 
 
-def _searches(scores: Tensor, *_: Any) -> int:
-    """Operations of a search for each part."""
-    return 10 * scores.shape[1] * scores.numel()
-
-
 # Registers spanning_tree_max_marginals_gradient, too.
 max_marginals = max_marginals_operator(
     f"spanning_tree_max_marginals({_ARCS}) -> Tensor",
@@ -56,7 +51,7 @@ max_marginals = max_marginals_operator(
     loop=compiled.batch_max_marginals,
     gradient_loop=compiled.batch_max_marginals_gradient,
     reads=lambda scores, *others: (*_inputs(scores, *others), *(others[4:] or [scores.new_empty(0, 0)])),
-    operations=_searches,
+    operations=lambda scores, *_: 10 * scores.shape[1] * scores.numel(),  # a search for each part
 )
 """Max-marginals [B, P]: the best tree with each arc, for each of them."""
 

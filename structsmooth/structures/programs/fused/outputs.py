@@ -53,21 +53,18 @@ def _like_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     return weights.new_empty(used.shape[0], count)
 
 
-def _save_used(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
-
-
-def _uses_backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-    return (scores_of_outputs(grad, *ctx.saved_tensors),)
-
-
 def _plain_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     """The gradient of the weighted scores, which are linear."""
     zeros = weights.new_zeros(len(used), count)
     return pullbacks(lambda scores: reference.scores_of_outputs(scores, used), [weights], [zeros])[0][0]
 
 
-@operator("program_fused_uses", _like_uses, _uses_backward, _save_used)
+@operator(
+    "program_fused_uses",
+    _like_uses,
+    lambda ctx, grad: (scores_of_outputs(grad, *ctx.saved_tensors),),
+    lambda ctx, inputs, _output: ctx.save_for_backward(inputs[1]),
+)
 @or_plain(_plain_uses)
 def weighted_uses(weights: Tensor, used: Tensor, count: int) -> Tensor:
     """How often outputs [B, K, M] use each of ``count`` scores, weighted by [B, K]: [B, P]."""

@@ -57,12 +57,8 @@ def _log_sums_backward(ctx: Any, grad: Tensor | None, _values: Any) -> tuple[Ten
     return () if grad is None else (weighted_parts(*ctx.saved_tensors, grad, *ctx.constants),)
 
 
-def _plain_log_sums(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
-    return reference.log_partition(scores, root_index, handle), _like_sums(scores, root_index, handle)[1]
-
-
 @operator("program_fused_log_sums", _like_sums, _log_sums_backward, save_inputs_and_statistics)
-@or_plain(_plain_log_sums)
+@or_plain(lambda *arguments: (reference.log_partition(*arguments), _like_sums(*arguments)[1]))
 def log_sums(scores: Tensor, root_index: Tensor, handle: int) -> tuple[Tensor, Tensor]:
     """Log-partition [B], which is differentiable, and the log-sums of all places [B, N + 1]."""
     return _sums(scores, root_index, handle, False)
@@ -74,12 +70,8 @@ def _parts_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return turned, None, None, moved
 
 
-def _plain_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
-    return reference.marginals(scores, root_index, handle)[0] * weights[:, None]
-
-
 @operator("program_fused_parts", like_scores, _parts_backward)
-@or_plain(_plain_parts)
+@or_plain(lambda s, roots, _values, weights, handle: reference.marginals(s, roots, handle)[0] * weights[:, None])
 def weighted_parts(scores: Tensor, root_index: Tensor, values: Tensor, weights: Tensor, handle: int) -> Tensor:
     """Probabilities [B, P] of the scores times the weights [B], from the log-sums of places."""
     found: Tensor = _parts(scores, root_index, values, weights, handle, False)
