@@ -222,6 +222,12 @@ def test_traced_calls_answer_for_new_scores(query: Any) -> None:
     torch.testing.assert_close(traced_answer(new), answer(new))
 
 
+def test_a_profiler_names_operators() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        LinearChain(torch.randn(2, 4, 3), torch.randn(3, 3)).max()
+    assert any("structsmooth::" in event.name for event in profiler.events())
+
+
 @pytest.mark.parametrize(
     "name", ["chain log_partition 1", "chain log_partition 2", "program log_partition", "grammar log_partition"]
 )

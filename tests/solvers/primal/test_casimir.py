@@ -97,6 +97,23 @@ def test_schedules_of_table_3(
     assert len(run.steps) == 8
 
 
+def test_kappa_grows_from_lam_where_none_is_given() -> None:
+    problem, lam = random_problem(), 0.1
+    run = trace(CasimirSVRG(mu=MU, lipschitz=100.0), problem, lam, passes=20)
+    limit = math.sqrt(lam * (100 / problem.n - lam))
+    expected = [min(limit, lam * 1.2 ** (k - 1)) for k in range(1, 22)]
+    assert expected[0] < expected[9] < limit == expected[19]
+    mu = MU
+    for k, before, after, epoch in run.steps:
+        kappa, following = expected[k - 1 : k + 1]
+        mu = max(mu * math.sqrt(1 - math.sqrt(lam / (lam + kappa)) / 2), MU / 10)
+        assert epoch.kappa == pytest.approx(kappa, rel=1e-12)
+        assert before.mu == pytest.approx(mu, rel=1e-12)
+        carried = (1 - after.alpha) * before.alpha**2 * (kappa + lam)
+        assert after.alpha**2 * (following + lam) == pytest.approx(carried + after.alpha * lam, rel=1e-12)
+    assert run.states[0].alpha == pytest.approx(math.sqrt(0.5), rel=1e-12)
+
+
 def test_smoothing_falls_below_a_tenth_only_with_the_step_size() -> None:
     solver, problem = casimir("adaptive", lipschitz=1.0, learning_rate=None), random_problem()
     state = solver.begin(problem, LAM, problem.start(), 0.5)
@@ -117,7 +134,8 @@ def test_a_shorter_step_means_a_larger_lipschitz_constant(schedule: str, lam: fl
     assert shorter.step_size == 0.0025
     assert shorter.kappa == pytest.approx(solver.begin(problem, lam, problem.start(), 0.0025).kappa, rel=1e-12)
     assert shorter.kappa > state.kappa
-    assert shorter.alpha**2 * (shorter.kappa + lam) == pytest.approx(state.alpha**2 * (state.kappa + lam), rel=1e-12)
+    carried, kept = (s.alpha**2 * (solver.level(1, s.kappa, lam).kappa + lam) for s in (shorter, state))
+    assert carried == pytest.approx(kept, rel=1e-12)
 
 
 @schedules
