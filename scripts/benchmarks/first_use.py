@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scripts.shared.harness import command, option
 
-_ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 _CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
@@ -28,8 +28,7 @@ def main(options: Namespace) -> Iterator[list[str]]:
         trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
         sentence.write_text("The Bank of New York\n")
         commands = dict(jobs(trained, sentence))
-        training = _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
-        _seconds(training, Path(folder) / "of training")  # leaves no compiled code for what is measured
+        run(training(trained), Path(folder) / "of training")  # leaves no compiled code for what is measured
         rounds = [
             {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
             for turn in range(options.repeats)
@@ -45,11 +44,16 @@ def main(options: Namespace) -> Iterator[list[str]]:
         yield [name, *cells]
 
 
+def training(trained: Path) -> list[str]:
+    """The command that trains the tagger of the jobs into a folder."""
+    return _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
+
+
 def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
     """Names and commands of what is measured; the first is the unit."""
     yield "import torch", _python("import torch")
     yield "import structsmooth, every name", _python("from structsmooth import *")
-    blocks = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     yield "tagger of the README", _python(blocks[0])
     yield "loss in a loop of the README", _python(blocks[1])
     yield "structsmooth predict", _structsmooth("predict", str(trained), str(sentence))
@@ -60,10 +64,16 @@ def both(command: list[str], cache: Path) -> tuple[float, float]:
     return _seconds(command, cache), _seconds(command, cache)
 
 
+def run(command: list[str], cache: Path, **variables: str) -> None:
+    """Run a command whose compiled code is in a folder."""
+    caches = {name: str(cache / name) for name in _CACHES}
+    environment = {**os.environ, **caches, "OMP_NUM_THREADS": "1", **variables}
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+
+
 def _seconds(command: list[str], cache: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = os.environ | {name: str(cache / name) for name in _CACHES} | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment, capture_output=True)
+    run(command, cache)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

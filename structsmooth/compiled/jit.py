@@ -12,7 +12,7 @@ from typing import IO, Any
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-from structsmooth.compiled import clock
+from structsmooth.compiled import carried, clock
 from structsmooth.compiled.digest import digest
 from structsmooth.compiled.library import CalleeCompiler, EntryPointCompiler, OptimizedCalleeCompiler
 from structsmooth.messages import Verbosity, verbosity
@@ -107,15 +107,18 @@ class _Cache(FunctionCache):
             self._cache_path = str(Path(folder) / __package__)
 
     @cached_property
-    def _file(self) -> IndexDataCacheFile:
-        """Named at the first call: by then all that the function may call is there."""
+    def _files(self) -> tuple[IndexDataCacheFile, IndexDataCacheFile]:
+        """Those of this machine and of the wheel, named at the first call: by then all that may be called is there."""
         meaning = digest(self._function)
         name = f"{self._function_name}-{meaning[:16]}.{sys.implementation.cache_tag}"
-        return IndexDataCacheFile(self._cache_path, name, meaning)
+        own, carried_along = (IndexDataCacheFile(path, name, meaning) for path in (self._cache_path, carried.FOLDER))
+        return own, carried_along
 
     def load_overload(self, *arguments: Any) -> Any:
-        self._cache_file = self._file
+        self._cache_file = self._files[0]
         found = super().load_overload(*arguments)
+        if found is None:
+            found = self._carried(*arguments)
         if found is None:
             self._missed = time.perf_counter()
             # Of processes that start together, the first to come compiles for all.
@@ -128,6 +131,14 @@ class _Cache(FunctionCache):
             else:
                 self._done()
         return found
+
+    def _carried(self, signature: Any, context: Any) -> Any:
+        types, (triple, *_), code = self._index_key(signature, context.codegen())
+        for level in carried.levels():
+            data = self._files[1].load((types, (triple, level, ""), code))
+            if data is not None:
+                return self._impl.rebuild(context, data)
+        return None
 
     def save_overload(self, *arguments: Any) -> None:
         super().save_overload(*arguments)
