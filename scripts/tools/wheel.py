@@ -64,8 +64,8 @@ def compile_jobs(levels: list[str], cache: Path) -> None:
     sentence.write_text("The Bank of New York\n")
     for level in levels:
         shutil.rmtree(trained, ignore_errors=True)
-        for arguments in [training(trained), *dict(jobs(trained, sentence)).values()]:
-            run(arguments, cache, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="", NUMBA_DISABLE_INTEL_SVML="1")
+        for job in [training(trained), *dict(jobs(trained, sentence)).values()]:
+            run(job, cache, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="", NUMBA_DISABLE_INTEL_SVML="1")
 
 
 if __name__ == "__main__":
