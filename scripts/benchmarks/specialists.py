@@ -168,16 +168,16 @@ def _score(graph: FactorGraph, y: Any) -> float:
     return float(graph.score(torch.as_tensor(y).long().unsqueeze(0)))
 
 
-def tagger(*shape: int) -> Iterator[Row]:
+def tagger(batch: int, steps: int, states: int) -> Iterator[Row]:
     """The likelihood of a conditional random field, with its gradient."""
-    unary, transition, y = Batch.random(shape)
+    unary, transition, y = Batch.random((batch, steps, states))
     crf, peer = StructuralHinge.crf(), installed("torchcrf")
     ours = partial(_gradient, lambda: crf(LinearChain(unary, transition), y), unary, transition)
     theirs = None
     if peer is not None:
         layer = pytorch_crf(peer, transition)
         theirs = partial(_gradient, lambda: -layer(unary, y, reduction="mean"), unary, layer.transitions)
-    yield Row(f"CRF {'x'.join(map(str, shape))}, gradient", ours, "pytorch-crf", theirs)
+    yield Row(f"CRF {batch}x{steps}x{states}, gradient", ours, "pytorch-crf", theirs)
 
 
 def small() -> Iterator[Row]:

@@ -21,7 +21,8 @@ LEVELS = {"x86-64-v4": _FOURTH, "x86-64-v3": _THIRD}  # of the psABI, as LLVM ha
 @cache
 def levels() -> list[str]:
     """Those whose code this process may run, the highest first; none if numba is told what to compile for."""
-    if not FOLDER.is_dir() or (numba.config.CPU_NAME, numba.config.CPU_FEATURES) != (None, None):
+    told = [getattr(numba.config, name) for name in ("CPU_NAME", "CPU_FEATURES")]
+    if not FOLDER.is_dir() or told != [None, None]:
         return []
     return [level for level, needed in LEVELS.items() if needed <= features()]
 
