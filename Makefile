@@ -10,6 +10,7 @@
 #   make test-portable   the numerical tests, without the special instructions of this machine's processor
 #   make gpu-compile     every kernel for GPUs, compiled without one: registers, shared memory, and spills, which fail
 #   make gpu             on a machine with a GPU: the tests that wait for one, and the table of times, in runs/gpu.md
+#   make wheel           a wheel with machine code for this Python and numba, for x86-64-v3 and v4, in dist
 #   make test-oldest     the numerical tests, with the oldest versions that pyproject.toml allows, in .venv-oldest
 
 # lint beside docs
@@ -26,7 +27,7 @@ IN_PARALLEL := --numprocesses=auto --dist=worksteal
 PORTABLE := ATEN_CPU_CAPABILITY=default NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=$(CURDIR)/build/numba-portable \
   TORCHINDUCTOR_CACHE_DIR=$(CURDIR)/build/inductor-portable OPENBLAS_CORETYPE=Prescott MKL_CBWR=COMPATIBLE
 
-.PHONY: demo test test-changed test-long test-all coverage lint docs gpu gpu-compile test-portable test-oldest
+.PHONY: demo test test-changed test-long test-all coverage lint docs gpu gpu-compile wheel test-portable test-oldest
 
 demo: .venv/installed
 	$(BIN)/structsmooth train ner --words-only --out runs/demo --overwrite
@@ -58,6 +59,9 @@ gpu: .venv/installed-dev
 
 gpu-compile: .venv/installed-dev
 	$(BIN)/python -m scripts compile_kernels
+
+wheel: .venv/installed-dev
+	$(BIN)/python -m scripts wheel --out dist
 
 test-oldest: .venv-oldest/installed
 	.venv-oldest/bin/pytest $(IN_PARALLEL) $(NUMERICAL)

@@ -13,6 +13,9 @@ import pytest
 import readme
 from source_tree import LIBRARY, ROOT, modules
 
+from scripts.__main__ import load
+from structsmooth.compiled import carried
+
 pytestmark = pytest.mark.long
 pytest.importorskip("setuptools", minversion="77")
 
@@ -81,7 +84,8 @@ def test_the_source_distribution_has_what_tests_and_pages_need(sdist):
     assert {"tests/conftest.py", "tests/long.txt", "docs/index.md", "mkdocs.yml", "Makefile", "CITATION.cff"} <= names
 
 
-def test_an_installed_wheel_does_what_the_readme_shows(wheel, tmp_path):
+def installed(wheel: Path, tmp_path: Path) -> Path:
+    """The programs of a new environment with a wheel."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env", folder=tmp_path)
     programs = tmp_path / "env" / "bin"
     install = ("install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel)
@@ -90,10 +94,24 @@ def test_an_installed_wheel_does_what_the_readme_shows(wheel, tmp_path):
     where = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(run(programs / "python", "-c", where, folder=tmp_path).strip())
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
-
     found = run(programs / "python", "-c", "import structsmooth.tasks as t; print(t.__file__)", folder=tmp_path)
     assert found.strip() == str(packages / "structsmooth" / "tasks" / "__init__.py")
+    return programs
+
+
+def test_an_installed_wheel_does_what_the_readme_shows(wheel, tmp_path):
+    programs = installed(wheel, tmp_path)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     for language, code, output in readme.examples():
         program = ("bash", "-e", "-c") if language == "sh" else (programs / "python", "-c")
         assert run(*program, code, folder=tmp_path, PATH=path).rstrip().endswith(output)
+
+
+def test_a_wheel_that_carries_machine_code_compiles_nothing_of_the_readme(tmp_path):
+    level = next(level for level, needed in carried.LEVELS.items() if needed <= carried.features())
+    assert load("wheel").main(["--levels", level, "--out", str(tmp_path)]) == 0
+    (wheel,) = tmp_path.glob("structsmooth-*-linux_x86_64.whl")
+    programs, cache = installed(wheel, tmp_path), tmp_path / "cache"
+    language, code, output = next(example for example in readme.examples() if example[0] == "python")
+    assert run(programs / language, "-c", code, folder=tmp_path, NUMBA_CACHE_DIR=str(cache)).rstrip() == output
+    assert not list(cache.rglob("*.nbc"))

@@ -2,7 +2,8 @@
 
 Each job runs in a process of its own, once with an empty cache and then with what that run has left there. Seconds are
 those of the process and its children, the minimum over repetitions; multiples are of ``import torch``, measured in the
-same repetition, so that they can be compared between machines.
+same repetition, so that they can be compared between machines. ``--python`` measures another environment, such as one
+with the wheel of ``make wheel``.
 """
 
 import os
@@ -17,21 +18,24 @@ from pathlib import Path
 
 from scripts.shared.harness import command, option
 
-_ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 _CACHES = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
-@command(option("--repeats", 3, "repetitions, of which the minimum counts"), table=["job", "empty cache", "full cache"])
+@command(
+    option("--repeats", 3, "repetitions, of which the minimum counts"),
+    option("--python", sys.executable, "of the environment that is measured", metavar="FILE"),
+    table=["job", "empty cache", "full cache"],
+)
 def main(options: Namespace) -> Iterator[list[str]]:
     """Seconds and multiples of each job."""
     with tempfile.TemporaryDirectory() as folder:
         trained, sentence = Path(folder) / "trained", Path(folder) / "sentence.txt"
         sentence.write_text("The Bank of New York\n")
         commands = dict(jobs(trained, sentence))
-        training = _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
-        _seconds(training, Path(folder) / "of training")  # leaves no compiled code for what is measured
+        run(training(trained), Path(folder) / "of training", options.python)  # leaves the caches of the jobs empty
         rounds = [
-            {name: both(command, Path(folder) / f"{turn}{name}") for name, command in commands.items()}
+            {name: both(job, Path(folder) / f"{turn}{name}", options.python) for name, job in commands.items()}
             for turn in range(options.repeats)
         ]
     print(f"CPU seconds, minimum of {options.repeats}; in brackets multiples of import torch\n")
@@ -45,32 +49,39 @@ def main(options: Namespace) -> Iterator[list[str]]:
         yield [name, *cells]
 
 
+def training(trained: Path) -> list[str]:
+    """The arguments of Python that train the tagger of the jobs into a folder."""
+    return _structsmooth("train", "ner", "--words-only", "--passes", "2", "--out", str(trained))
+
+
 def jobs(trained: Path, sentence: Path) -> Iterator[tuple[str, list[str]]]:
-    """Names and commands of what is measured; the first is the unit."""
-    yield "import torch", _python("import torch")
-    yield "import structsmooth, every name", _python("from structsmooth import *")
-    blocks = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
-    yield "tagger of the README", _python(blocks[0])
-    yield "loss in a loop of the README", _python(blocks[1])
+    """Names of what is measured, and arguments of Python; the first is the unit."""
+    yield "import torch", ["-c", "import torch"]
+    yield "import structsmooth, every name", ["-c", "from structsmooth import *"]
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    yield "tagger of the README", ["-c", blocks[0]]
+    yield "loss in a loop of the README", ["-c", blocks[1]]
     yield "structsmooth predict", _structsmooth("predict", str(trained), str(sentence))
 
 
-def both(command: list[str], cache: Path) -> tuple[float, float]:
+def both(job: list[str], cache: Path, python: str) -> tuple[float, float]:
     """CPU seconds with an empty cache and with a full one."""
-    return _seconds(command, cache), _seconds(command, cache)
+    return _seconds(job, cache, python), _seconds(job, cache, python)
 
 
-def _seconds(command: list[str], cache: Path) -> float:
+def run(job: list[str], cache: Path, python: str = sys.executable, **variables: str) -> None:
+    """Run a job whose compiled code is kept in a folder; what is installed counts, not what lies in this one."""
+    caches = {name: str(cache / name) for name in _CACHES}
+    environment = {**os.environ, **caches, "OMP_NUM_THREADS": "1", **variables}
+    subprocess.run([python, *job], check=True, env=environment, cwd=cache.parent, capture_output=True)
+
+
+def _seconds(job: list[str], cache: Path, python: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = os.environ | {name: str(cache / name) for name in _CACHES} | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment, capture_output=True)
+    run(job, cache, python)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _python(code: str) -> list[str]:
-    return [sys.executable, "-c", code]
-
-
 def _structsmooth(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "structsmooth", *arguments]
+    return ["-m", "structsmooth", *arguments]

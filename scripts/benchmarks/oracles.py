@@ -112,6 +112,13 @@ _STATES = 4, 4, 3, 3, 4, 3, 4, 4
 
 def tables(slices: int, seed: int) -> FactorGraph:
     """A graph of slices in time."""
+    unary, factors = slices_in_time(slices, seed)
+    states = unary.shape[-1]
+    return FactorGraph(unary, torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, states, states), factors=factors)
+
+
+def slices_in_time(slices: int, seed: int) -> tuple[Tensor, list[Table]]:
+    """Scores of the nodes, [1, V, S], and tables of the graph."""
     generator, width, states = torch.Generator().manual_seed(seed), len(_STATES), max(_STATES)
     real = torch.arange(states) < torch.tensor(_STATES * slices).unsqueeze(1)
     unary = torch.where(real, torch.randn(real.shape, generator=generator), -torch.inf).unsqueeze(0)
@@ -123,7 +130,7 @@ def tables(slices: int, seed: int) -> FactorGraph:
             forbidden.view(-1)[0] = False  # the first labels are allowed
             scope = torch.tensor([*(width * (t - 1) + p for p in parents), width * t + v])
             factors.append(Table(scope, scores.masked_fill(forbidden, -torch.inf)))
-    return FactorGraph(unary, torch.zeros(0, 2, dtype=torch.int64), torch.zeros(0, states, states), factors=factors)
+    return unary, factors
 
 
 def matching(rows: int, columns: int, seed: int) -> Matching:
@@ -177,16 +184,22 @@ def tabulated(tree: DeformableTree) -> Tree:
     return Tree(tree.unary.flatten(2), -costs.unsqueeze(0), tree.parents.unsqueeze(0))
 
 
-def labelled(size: tuple[int, int], options: Namespace) -> list[str]:
-    """Milliseconds of the relaxation of a grid, its energy and the gap to its bound, and those of moves alone."""
-    height, labels = size
+def potts(height: int, labels: int) -> FactorGraph:
+    """A square grid of patches under Gaussian noise, with strengths of 1."""
     at, place = torch.arange(height**2).view(height, height), torch.arange(height)
     pairs = (at[:, :-1], at[:, 1:]), (at[:-1], at[1:])
     edges = torch.cat([torch.stack([a.flatten(), b.flatten()], 1) for a, b in pairs])
     patches = (3 * place // height).unsqueeze(1) + 2 * place // height
     scores = 1.5 * torch.randn(1, height**2, labels, generator=torch.Generator().manual_seed(height)).double()
     scores = scores + one_hot(patches.flatten() % labels, labels)
-    graph = FactorGraph(scores, edges, torch.ones(1, len(edges)).double())
+    return FactorGraph(scores, edges, torch.ones(1, len(edges)).double())
+
+
+def labelled(size: tuple[int, int], options: Namespace) -> list[str]:
+    """Milliseconds of the relaxation of a grid, its energy and the gap to its bound, and those of moves alone."""
+    height, labels = size
+    graph = potts(height, labels)
+    scores, edges = graph.unary, graph.edges
     tables = torch.eye(labels).double().expand(len(edges), -1, -1).contiguous()
 
     def moves() -> Tensor:

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-from structsmooth.compiled import clock
+from structsmooth.compiled import carried, clock
 from structsmooth.compiled.digest import digest
 from structsmooth.compiled.library import CalleeCompiler, EntryPointCompiler, OptimizedCalleeCompiler
 from structsmooth.messages import Verbosity, verbosity
@@ -99,6 +99,7 @@ class _Cache(FunctionCache):
     def __init__(self, function: Any) -> None:
         super().__init__(function)
         self._lock: IO[str] = StringIO()
+        self._level: str | None = None
         self._function = function
         self._function_name = f"{function.__module__}.{function.__qualname__}"
         folder = os.environ.get("NUMBA_CACHE_DIR")
@@ -107,27 +108,41 @@ class _Cache(FunctionCache):
             self._cache_path = str(Path(folder) / __package__)
 
     @cached_property
-    def _file(self) -> IndexDataCacheFile:
-        """Named at the first call: by then all that the function may call is there."""
+    def _files(self) -> tuple[IndexDataCacheFile, IndexDataCacheFile]:
+        """Those of this machine and of the wheel, named at the first call: by then all that may be called is there."""
         meaning = digest(self._function)
         name = f"{self._function_name}-{meaning[:16]}.{sys.implementation.cache_tag}"
-        return IndexDataCacheFile(self._cache_path, name, meaning)
+        own, in_wheel = (IndexDataCacheFile(str(path), name, meaning) for path in (self._cache_path, carried.FOLDER))
+        return own, in_wheel
 
     def load_overload(self, *arguments: Any) -> Any:
-        self._cache_file = self._file
-        found = super().load_overload(*arguments)
+        found = self._loaded(*arguments)
         if found is None:
             self._missed = time.perf_counter()
             # Of processes that start together, the first to come compiles for all.
             self._lock.close()  # of a compilation that failed
             self._lock = _locked(Path(self.cache_path) / f"{self._function_name}.lock")
-            found = super().load_overload(*arguments)
+            found = self._loaded(*arguments)
             if found is None:
                 _announce()
                 _show(f"  {self._function_name}")
             else:
                 self._done()
         return found
+
+    def _loaded(self, *arguments: Any) -> Any:
+        """From the wheel, the highest level first, or last from where code is saved."""
+        own, in_wheel = self._files
+        for level in [*carried.levels(), None]:
+            self._cache_file, self._level = (own, None) if level is None else (in_wheel, level)
+            found = super().load_overload(*arguments)
+            if found is not None:
+                return found
+        return None
+
+    def _index_key(self, signature: Any, codegen: Any) -> Any:
+        types, processor, code = super()._index_key(signature, codegen)
+        return types, processor if self._level is None else (processor[0], self._level, ""), code
 
     def save_overload(self, *arguments: Any) -> None:
         super().save_overload(*arguments)

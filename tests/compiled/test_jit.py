@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from structsmooth.compiled import jit
+from structsmooth.compiled import carried, jit
 
 CHAIN = """
 from structsmooth.compiled.jit import compiled
@@ -43,16 +43,17 @@ def package(tmp_path: Path) -> Path:
     return root
 
 
-def run(package: Path, argument: float = 1.0) -> tuple[float, bool]:
+def run(package: Path, argument: float = 1.0, **variables: str) -> tuple[float, bool]:
     """What the compiled function gives in a new process, and whether that said that it compiles."""
-    output, errors = output_of(f"from structsmooth.compiled_loops import run; print(run({argument!r}))", package)
+    code = f"from structsmooth.compiled_loops import run; print(run({argument!r}))"
+    output, errors = output_of(code, package, **variables)
     return float(output), errors.startswith(COMPILING)
 
 
-def output_of(code: str, package: Path) -> tuple[str, str]:
+def output_of(code: str, package: Path, **variables: str) -> tuple[str, str]:
     """What a new process that has the package writes to standard output and standard error."""
     folder = package.parent
-    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment = os.environ | {"PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")} | variables
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment, cwd=folder
     )
@@ -217,3 +218,50 @@ for argument in (1.0, 2.0, 1, 2):
 
     assert left_out() == [True, False, True, False]
     assert left_out() == [False] * 4
+
+
+@pytest.fixture
+def wheel(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package with machine code as a wheel carries it, and an empty cache."""
+    if not carried.LEVELS["x86-64-v3"] <= carried.features():
+        pytest.skip("the processor has not all instructions of x86-64-v3")
+    for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):  # as of tests without special instructions
+        monkeypatch.delenv(name, raising=False)
+    run(package, NUMBA_CPU_NAME="x86-64-v3", NUMBA_CPU_FEATURES="")
+    shutil.move(package.parent / "cache" / "structsmooth.compiled", _carried(package))
+    return package
+
+
+def _carried(package: Path) -> Path:
+    return package / carried.FOLDER.relative_to(Path(carried.__file__).parents[1])
+
+
+def test_code_of_the_wheel_is_not_compiled(wheel: Path) -> None:
+    assert run(wheel) == (2.0, False)
+    assert not list((wheel.parent / "cache").rglob("*.nbc"))
+    assert run(wheel, 1) == (2.0, True)  # of other types
+
+
+def test_code_of_other_sources_is_not_loaded(wheel: Path) -> None:
+    chain = wheel / "chain" / "compiled.py"
+    chain.write_text(CHAIN.replace("1.0", "3.0"))
+    assert run(wheel) == (4.0, True)
+    (index,) = (wheel.parent / "cache").rglob("*.nbi")
+    (foreign,) = _carried(wheel).glob("*.nbi")
+    shutil.move(foreign, foreign.with_name(index.name))  # what is inside counts, too
+    shutil.rmtree(wheel.parent / "cache")
+    assert run(wheel) == (4.0, True)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"NUMBA_ENABLE_AVX": "0"}, {"NUMBA_CPU_NAME": "generic"}],
+    ids=["a processor without instructions", "another processor is asked for"],
+)
+def test_code_for_other_processors_is_not_loaded(wheel: Path, variables: dict[str, str]) -> None:
+    assert run(wheel, **variables) == (2.0, True)
+
+
+def test_code_of_other_versions_of_the_compiler_is_not_loaded(wheel: Path) -> None:
+    _carried(wheel).rename(_carried(wheel).with_name("numba-0.1-llvmlite-0.1"))
+    assert run(wheel) == (2.0, True)

@@ -166,7 +166,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return new
 
     def with_step_size(self, problem: Problem, lam: float, state: CasimirState, step_size: float) -> CasimirState:
-        """``state`` with a step size, a Lipschitz constant in inverse proportion and its κ; α²(κ + λ) of (27) is kept."""
+        """``state`` with a step size, a Lipschitz constant in inverse proportion and its κ; α²(κ + λ) is kept."""
         change, k = step_size / state.step_size, state.iteration + 1
         new = replace(state, step_size=step_size, lipschitz=state.lipschitz / change)
         new.kappa = self._kappa(problem, lam, new.lipschitz)
