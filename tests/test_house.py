@@ -27,7 +27,7 @@ FOREIGN = {
     "_base": "torch does not tell otherwise whose memory a view has",
     "_len_torch_dispatch_stack": "torch does not tell otherwise whether a mode looks at all operators",
     "_len_torch_function_stack": "nor whether one looks at all functions",
-    "_profiler_enabled": "nor whether a profiler does",
+    "_is_profiler_enabled": "nor whether a profiler does",
     "_get_tracing_state": "nor, where types are checked, whether it traces",
     "_current_level": "nor whether forward-mode derivatives are being computed",
     "_dynamo_marked_constant": "the decorator that sets it imports the compiler",

@@ -29,7 +29,7 @@ def _is_watched() -> bool:
     """Whether a compiler, a tracer, a mode or a profiler looks at all operators."""
     if torch.compiler.is_compiling():  # first: a compiler knows nothing of the others
         return True
-    if torch.autograd._profiler_enabled():
+    if torch.autograd.profiler._is_profiler_enabled:
         return True
     modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     return bool(modes) or torch._C._get_tracing_state() is not None
