@@ -81,8 +81,8 @@ def taken(examples: Sequence[Any], words: int) -> list[Any]:
 def setting_of(options: Namespace) -> Setting:
     """The task, its pool, and a part of its test data."""
     if options.task == "proteins":
-        paths, how = vars(options), {"solver": ProximalBCFW(), "passes": 8, "lam": "100/n"}
-        task: Task = Segments(normalize=False, tolerance=5, layers=1)
+        paths, how = vars(options), {"solver": ProximalBCFW(), "passes": 20, "lam": "10/n"}
+        task: Task = Segments(normalize=False, tolerance=5, layers=1, any_order=True)
         pool, test = (proteins(paths[split], split == "test") for split in ("train", "test"))
     else:
         task, how = NER() if options.task == "ner" else Parsing(bits=18), {}
