@@ -114,3 +114,16 @@ def test_data_have_not_changed_since_training(folder: Path, capsys: pytest.Captu
     assert distances == ["0.000"] * len(distances)
     assert distances
     assert main(["drift", model, str(folder / "train.txt"), "--fail-below", "0.01"]) == 1
+
+
+def test_texts_with_spans_need_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pool, out = str(folder / "pool.jsonl"), str(folder / "found.jsonl")
+    Path(pool).write_text(json.dumps({"text": " ".join(SENTENCES[0])}) + "\n")
+    for command, *options in (("predict", "--output", out), ("suggest", "--out", out)):
+        assert main([command, str(folder / "model"), pool, *options]) == 2
+        assert "give --json" in capsys.readouterr().err
+    (line,) = told(folder, "suggest", pool, "--json", "--out", out).splitlines()
+    tags = json.loads(line)["outputs"][0]
+    assert ["|".join(pair) for pair in zip(tags["pos"], tags["tags"], strict=True)] == load(folder / "model").predict(
+        [SENTENCES[0]]
+    )[0]
