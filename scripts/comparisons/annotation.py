@@ -83,7 +83,7 @@ def setting_of(options: Namespace) -> Setting:
     if options.task == "proteins":
         paths, how = vars(options), {"solver": ProximalBCFW(), "passes": 20, "lam": "10/n"}
         task: Task = Segments(normalize=False, tolerance=5, layers=1, any_order=True)
-        pool, test = (proteins(paths[split], split == "test") for split in ("train", "test"))
+        pool, test = (list[Any](proteins(paths[split], split == "test")) for split in ("train", "test"))
     else:
         task, how = NER() if options.task == "ner" else Parsing(bits=18), {}
         paths = files(options, type(task))

@@ -19,6 +19,7 @@ from structsmooth.text.scores import TagScores, entity_scores
 from structsmooth.text.universal import Treebank
 
 _SEPARATOR = "|"
+_Sides = tuple[list[list[str]], list[list[str]]]
 
 
 def together(corpus: Corpus, name: str) -> Corpus:
@@ -87,10 +88,11 @@ class FittedChunking(FittedTagging):
             return super().show_errors(examples, outputs)
         return overlap_tables(self.measure_overlaps(examples, outputs))
 
-    def _both(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[list[list[list[str]]]]:
+    def _both(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[_Sides, _Sides]:
         """Right tags and those of outputs: of parts of speech, and of chunks."""
-        sides = [[apart(tags) for tags in side] for side in self._sides(examples, outputs)]
-        return [[[list(pair[k]) for pair in side] for side in sides] for k in (0, 1)]
+        gold, found = ([apart(tags) for tags in side] for side in self._sides(examples, outputs))
+        parts, chunks = (([pair[k] for pair in gold], [pair[k] for pair in found]) for k in (0, 1))
+        return parts, chunks
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file, with two columns for each alternative: parts of speech and chunks."""
