@@ -49,10 +49,6 @@ class ProbabilisticTask(FittedTask):
         and none if it has a single output.
         """
 
-    def size(self, example: Any) -> int:
-        """How many words or samples an example has; here its length."""
-        return len(example)
-
     def words(self, example: Any) -> Sequence[str]:
         """The words of an example: its attribute of this name, if it has one."""
         words: Sequence[str] = getattr(example, "words", ())
@@ -75,7 +71,7 @@ class ProbabilisticTask(FittedTask):
         """
         groups = range(len(examples)) if groups is None else groups
         lengths = torch.zeros(max(groups, default=-1) + 1, dtype=torch.float64)
-        sizes = torch.tensor([self.size(example) for example in examples], dtype=torch.float64)
+        sizes = torch.tensor([len(example) for example in examples], dtype=torch.float64)
         lengths.index_add_(0, torch.tensor(groups, dtype=torch.int64), sizes)
         pieces = (
             ([groups[i] for i in numbers], uncertainty(structure, by))

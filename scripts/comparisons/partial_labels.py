@@ -35,6 +35,7 @@ from structsmooth.tasks.parsing.data import Sentence as ParsedSentence
 from structsmooth.tasks.parsing.data import Tree, known_tree
 from structsmooth.text.corpus import Sentence
 
+RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 Tagged = list[tuple[Any, list[Any]]]
 # Trains on examples, and gives what measures the model.
 Fit = Callable[[Sequence[Any]], Callable[[], float]]
@@ -153,13 +154,17 @@ def known_stretches(x: Any, tags: Sequence[Any]) -> Tagged:
 
 
 def read_proteins(path: str) -> list[tuple[int, Any, list[str | None]]]:
-    """Fold, letters in a window around each residue, and place of each residue, ``None`` if it is unknown.
+    """Fold, letters in a window around each residue, and place of each residue, ``None`` if it is unknown."""
+    return [(fold, _windows(sequence), tags) for fold, sequence, tags in placed_residues(path)]
+
+
+def placed_residues(path: str) -> Iterator[tuple[int, str, list[str | None]]]:
+    """Fold and residues of each protein of a file, and the place of each residue, ``None`` if it is unknown.
 
     A segment through the membrane has another tag for each side that it leads to.
     """
     with gzip.open(path, "rt") as file:
         lines = file.read().split("\n")
-    found = []
     for header, sequence, labels in zip(lines[::3], lines[1::3], lines[2::3], strict=False):
         tags: list[str | None] = []
         for letter, run in groupby(labels.upper()):
@@ -169,13 +174,12 @@ def read_proteins(path: str) -> list[tuple[int, Any, list[str | None]]]:
                 comes_from = labels[before - 1 : before]
                 letter += "1" if leads_to == "1" or comes_from == "2" else "2"
             tags += [None if letter == "U" else letter] * count
-        found.append((int(header.rsplit("fold=", 1)[1]), _windows(sequence), tags))
-    return found
+        yield int(header.rsplit("fold=", 1)[1]), sequence, tags
 
 
 def _windows(sequence: str) -> Any:
     """Which letters are at which places around each residue: a sparse matrix [T, F]."""
-    numbers = np.array(["ACDEFGHIKLMNPQRSTVWY".find(letter) for letter in sequence]) + 1
+    numbers = np.array([RESIDUES.find(letter) for letter in sequence]) + 1
     length, places = len(numbers), np.arange(-_REACH, _REACH + 1)
     at = np.arange(length)[:, None] + places
     letters = np.where((at >= 0) & (at < length), numbers[at.clip(0, length - 1)], _LETTERS - 1)

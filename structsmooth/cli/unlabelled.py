@@ -150,7 +150,7 @@ def _suggested(model: TrainedModel, pool: Sequence[Any], options: Namespace) -> 
     words = [frozenset(word for i in numbers for word in task.words(examples[i])) for numbers in listed]
     order: list[int] = (-found).argsort(stable=True).tolist()
     chosen = spread(order, words, options.count)
-    size = sum(task.size(examples[i]) for group in chosen for i in listed[group])
+    size = sum(len(examples[i]) for group in chosen for i in listed[group])
     passed = order.index(chosen[-1]) + 1 - len(chosen) if chosen else 0
     what = f"{len(chosen):,} of {len(listed):,}, {size:,} {'words' if any(words) else 'samples'} in all"
     note(f"{options.out}: {what}; {counted(passed, 'near-duplicate')} left out")

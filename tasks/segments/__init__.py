@@ -98,10 +98,6 @@ class FittedSegments(ProbabilisticTask):
             for begin in range(0, decoder.length, decoder.window):
                 yield [number], decoder.space((begin, min(begin + decoder.window, decoder.length)), True)
 
-    def size(self, example: Series) -> int:
-        """How many samples a series has."""
-        return len(example.signal)
-
     def part_probabilities(
         self, weights: Tensor, examples: Sequence[Series], outputs: Sequence[Sequence[Sequence[Segment]]]
     ) -> Probabilities:

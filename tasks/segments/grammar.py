@@ -64,9 +64,13 @@ class Grammar:
             every = [[a, b] for a in range(start + 1) for b in range(size)] + [[a, size + a] for a in range(size)]
             return cls(labels, sorted(every), list(range(start + 1)), previous)
         bare = cls(labels, [], [], previous)
-        parts = [bare.parts(series, stretch) for series in examples for stretch in series.marked]
+        stretches = [(series, stretch) for series in examples for stretch in series.marked]
+        parts = [bare.parts(series, stretch) for series, stretch in stretches]
         states = [[state for *_, state in stretch] for stretch in parts]
-        pairs = sorted({pair for path in states for pair in pairwise(path)})
+        found = {pair for path in states for pair in pairwise(path)}
+        # What nothing but unmarked stretches follows would be a dead end: anything may follow it.
+        cut = {path[-1] for path, (series, (_, stop)) in zip(states, stretches, strict=True) if stop < len(series)}
+        pairs = sorted(found | {(a, b) for a in cut - {a for a, b in found if a != b} for b in range(size)})
         begins = {path[0] for path, ((begin, *_), *_) in zip(states, parts, strict=True) if begin == 0}
         # No marked stretch begins with its series: then a series may begin with anything.
         first = begins or {state for path in states for state in path}

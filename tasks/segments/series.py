@@ -41,6 +41,10 @@ class Series:
     unmarked: tuple[Stretch, ...] = ()
     recording: int | None = None
 
+    def __len__(self) -> int:
+        """How many samples it has."""
+        return len(self.signal)
+
     @property
     def marked(self) -> list[Stretch]:
         """The stretches that somebody has marked: those between unmarked ones, in order."""

@@ -4,14 +4,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
+from torch import Tensor
+
+from structsmooth.markup import Block
 from structsmooth.plain import from_plain
 from structsmooth.tasks.base import Predictions, Split
 from structsmooth.tasks.text.answers import write_columns
+from structsmooth.tasks.text.shown import overlap_tables, tag_results
 from structsmooth.tasks.text.tagging import FittedTagging
 from structsmooth.text.corpus import Corpus, Sentence, Token
+from structsmooth.text.overlaps import OverlapScores
+from structsmooth.text.schemes import entities
 from structsmooth.text.scores import TagScores, entity_scores
+from structsmooth.text.universal import Treebank
 
 _SEPARATOR = "|"
+_Sides = tuple[list[list[str]], list[list[str]]]
 
 
 def together(corpus: Corpus, name: str) -> Corpus:
@@ -54,16 +62,51 @@ class FittedChunking(FittedTagging):
         """Of chunks as in :class:`FittedTagging`, and of parts of speech the accuracy and the macro F1."""
         if not self.task.joint:
             return super().measure(examples, outputs)
-        sides = [[apart(tags) for tags in side] for side in self._sides(examples, outputs)]
-        parts, chunks = ([[pair[k] for pair in side] for side in sides] for k in (0, 1))
+        parts, chunks = self._both(examples, outputs)
         of_parts, of_chunks = TagScores.of(*parts), entity_scores(*chunks)
         metrics = of_chunks.as_dict() | {f"pos_{name}": value for name, value in of_parts.as_dict().items()}
         return metrics, f"parts of speech\n{of_parts}\n\nchunks\n{of_chunks}"
+
+    def measure_overlaps(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> OverlapScores:
+        """The four measures of chunks; see :meth:`TaggingDistribution.measure_overlaps`."""
+        if not self.task.joint:
+            return super().measure_overlaps(examples, outputs)
+        return OverlapScores.of(*(map(entities, side) for side in self._both(examples, outputs)[1]))
+
+    def show_results(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
+        """Scores of parts of speech and of chunks, and which are taken for which."""
+        if not self.task.joint:
+            return super().show_results(examples, outputs)
+        parts, chunks = self._both(examples, outputs)
+        blocks = [("parts of speech", one) for one in tag_results(*parts, plain=True)]
+        blocks += [("chunks", one) for one in tag_results(*chunks, plain=False)]
+        return [replace(block, caption=f"{block.caption}: {kind}") for kind, block in blocks]
+
+    def show_errors(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> list[Block]:
+        """How far chunks are found, and which types are taken for which."""
+        if not self.task.joint:
+            return super().show_errors(examples, outputs)
+        return overlap_tables(self.measure_overlaps(examples, outputs))
+
+    def _both(self, examples: Sequence[Sentence], outputs: Sequence[list[str]]) -> tuple[_Sides, _Sides]:
+        """Right tags and those of outputs: of parts of speech, and of chunks."""
+        gold, found = ([apart(tags) for tags in side] for side in self._sides(examples, outputs))
+        parts, chunks = (([pair[k] for pair in gold], [pair[k] for pair in found]) for k in (0, 1))
+        return parts, chunks
 
     def write(self, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO) -> None:
         """Column file, with two columns for each alternative: parts of speech and chunks."""
         split = apart if self.task.joint else lambda tags: [tags]
         write_columns(examples, predictions, self.tags, stream, split)
+
+    def write_answers(
+        self, weights: Tensor, examples: Sequence[Sentence], predictions: Predictions, stream: TextIO
+    ) -> None:
+        """As for chunks alone; of CoNLL-U, in which no column has both, the words with both columns."""
+        if self.task.joint and isinstance(examples, Treebank):
+            self.write(examples, predictions, stream)
+        else:
+            super().write_answers(weights, examples, predictions, stream)
 
     def output_to_json(self, output: list[str]) -> dict[str, Any]:
         """Chunks as ``tags``, and parts of speech as ``pos``."""

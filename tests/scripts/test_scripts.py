@@ -176,6 +176,24 @@ def test_compare_annotation_begins_alike(data, capsys):
     assert float(second["20"]) == 100
 
 
+def test_annotation_of_proteins_counts_residues(tmp_path, capsys):
+    file = tmp_path / "p.fasta.gz"
+    one = ">p|fold={}\nKRSALVILAVFLNNGS\n1111HHHHHHHH{}\n"
+    file.write_bytes(gzip.compress("".join(one.format(i % 5, ("2222", "2UUU")[i > 4]) for i in range(10)).encode()))
+    script = load("annotation")
+    pool = script.proteins(str(file), first_fold=False)
+    for series, (_, _, tags) in zip(
+        pool, (one for one in load("partial_labels").read_proteins(str(file)) if one[0]), strict=True
+    ):
+        assert [s.label for s in series.segments for _ in range(s.start, s.stop)] == [tag for tag in tags if tag]
+        assert series.unmarked == (((13, 16),) if None in tags else ())
+    sizes = ["--words", "20", "--steps", "2", "--seeds", "0", "1", "--rules", "random", "entropy"]
+    assert script.main(["--task", "proteins", "--train", str(file), "--test", str(file), *sizes]) == 0
+    first, second = rows(capsys.readouterr().out)
+    assert first["20"] == second["20"]
+    assert second["60"].split()[0] == "100.0"
+
+
 def test_jobs_of_a_page_run_in_folders_of_their_own(tmp_path, capsys):
     page = tmp_path / "page.md"
     job = (

@@ -171,6 +171,13 @@ class TestGrammar:
         series = blank(12, (2, 4, "a"), (6, 8, "b"), unmarked=((0, 2), (8, 12)))
         assert Grammar.of([series]).first == [0, 1, 2]
 
+    def test_what_unmarked_stretches_alone_follow_is_no_dead_end(self):
+        known = blank(12, (0, 2, "b"), (2, 4, "a"), (4, 12, "b"))
+        cut = blank(12, (0, 4, "s"), unmarked=((4, 12),))
+        assert Grammar.of([known, cut]).pairs == [[0, 1], [1, 0], [2, 0], [2, 1], [2, 2]]
+        ended = blank(4, (0, 4, "s"))  # nothing follows it, as known from the data
+        assert Grammar.of([known, ended]).pairs == [[0, 1], [1, 0]]
+
     def test_unmarked_positions_may_have_all_states(self):
         series = blank(16, (1, 3, "a"), (4, 6, "b"), (11, 13, "a"), unmarked=((7, 9),))
         allowed = Grammar.of([series]).allowed(series)
