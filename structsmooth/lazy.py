@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -63,4 +64,6 @@ class LazyLoops(LazyModule):
     """A module of functions alone, which loads when one of them is first called: so operators can name their loops."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: getattr(import_module(self._name), name)(*arguments)
+        found = cache(lambda: getattr(import_module(self._name), name))
+        loop = vars(self)[name] = lambda *arguments: found()(*arguments)
+        return loop

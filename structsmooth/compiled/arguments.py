@@ -3,15 +3,18 @@
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
-def in_either_precision(scores: Tensor) -> tuple[Tensor, Tensor]:
+def in_either_precision(scores: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Scores in float32 and in float64, of which one has no entries: so a loop is compiled once for both."""
+    none = *scores.shape[:-1], 0
     if scores.dtype == torch.float64:
-        return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float32), scores
-    return scores, scores.new_empty(*scores.shape[:-1], 0, dtype=torch.float64)
+        return np.empty(none, np.float32), scores.numpy()
+    return scores.numpy(), np.empty(none, np.float64)
 
 
 def arrays(value: Any) -> Any:

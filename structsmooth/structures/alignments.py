@@ -10,7 +10,7 @@ from structsmooth.structures import checks
 from structsmooth.structures.base import check_k, no_class_penalties, widened
 from structsmooth.structures.grids import operators
 from structsmooth.structures.grids.ctc import CTC_MOVES, ctc_grid
-from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths, warn_of_band
+from structsmooth.structures.grids.paths import Grid, Moves, diagonal, grid_paths, tensor_of_moves, warn_of_band
 from structsmooth.structures.operators import with_gradients_of_scores
 from structsmooth.structures.programs import DynamicProgram, Program
 from structsmooth.structures.transforms import in_transform
@@ -320,9 +320,7 @@ class Alignment(DynamicProgram):
         is_fixed = not entries.requires_grad and not in_transform() and not torch.compiler.is_compiling()
         if is_fixed and not all_entries and entries.stride()[1:3] == (0, 0):
             entries = entries[:, :1, :1]
-        # Not torch.tensor, which transforms of torch.func refuse beside tensors of a level above.
-        sizes = [torch.full((), step, device=self.scores.device) for move in self.moves for step in move]
-        steps = torch.stack(sizes).view(-1, 2)
+        steps = tensor_of_moves(self.moves, self.scores.device)
         return Grid(
             widened(self.scores), entries, widened(self.offset), self.allowed_moves, self.band, self.lengths, steps
         )

@@ -201,7 +201,7 @@ class Structure(Distribution):
     def max(self) -> tuple[Tensor, Tensor]:
         """Max oracle: the largest score [B] and an output that attains it (ties: the lowest index)."""
         values, y = self.topk(1)
-        return values[:, 0], y[:, 0]
+        return values.select(1, 0), y.select(1, 0)
 
     def max_with_bound(self) -> tuple[Tensor, Tensor]:
         """The value of the max oracle, and a number that no point of the space exceeds, without gradient: [B] each.

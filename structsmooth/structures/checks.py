@@ -246,10 +246,12 @@ def require_feasible(structure: Any, *values: Tensor) -> None:
 
 def is_below_infinity(scores: Tensor) -> bool:
     """Whether there is no NaN and no +inf among scores; reads their values."""
-    if 0 in scores.stride():  # of entries that are the same in memory, one is enough
-        scores = scores[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in scores.stride())]
+    scores, strides = scores.detach(), scores.stride()
+    if 0 in strides:  # of entries that are the same in memory, one is enough
+        sizes = [min(size, 1) if stride == 0 else size for size, stride in zip(scores.shape, strides, strict=True)]
+        scores = scores.as_strided(sizes, strides)
     # The maximum of anything with a NaN is NaN, and NaN < inf is false.
-    return not scores.numel() or float(scores.detach().amax()) < torch.inf
+    return not scores.numel() or float(scores.amax()) < torch.inf
 
 
 def can_read_values() -> bool:

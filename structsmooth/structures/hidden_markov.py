@@ -89,9 +89,10 @@ def emitted(table: Tensor, observations: Tensor, lengths: Tensor | None = None) 
         raise ValueError(f"observations must have shape [B, T], got {tuple(observations.shape)}")
     checks.require_device("observations", observations, "emission", table)
     symbols, scores = table.shape[1], widened(table)
-    inside = checks.lengths_or_all(lengths, "observations", observations)[:, None]
-    inside = torch.arange(observations.shape[1], device=table.device) < inside
-    seen = torch.where(inside, observations, -1).long()
+    seen = observations.long()
+    if lengths is not None:
+        lengths = checks.lengths_or_all(lengths, "observations", observations)
+        seen = torch.where(checks.length_mask(lengths, seen.shape[1]), seen, -1)
     if checks.can_read_values() and seen.numel():
         least, largest = map(int, seen.aminmax())
         if not -1 <= least <= largest < symbols:

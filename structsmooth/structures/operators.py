@@ -221,8 +221,11 @@ def zeros_like_scores(scores: Tensor, *_others: Any) -> Tensor:
 
 def _weighted(grad: Tensor, statistics: Sequence[Tensor], potentials: Sequence[Tensor]) -> list[Tensor]:
     """Statistics [B, ...] of the first of some potentials times a weight [B], in the shapes of these."""
-    pairs = zip(statistics, potentials, strict=False)
-    return [(grad.view(-1, *[1] * (m.dim() - 1)) * m).sum_to_size(p.shape) for m, p in pairs]
+    weighted = []
+    for m, p in zip(statistics, potentials, strict=False):
+        product = grad.view(-1, *[1] * (m.dim() - 1)) * m
+        weighted.append(product if product.shape == p.shape else product.sum_to_size(p.shape))
+    return weighted
 
 
 def log_partition_backward(statistics: Callable[..., tuple[Tensor, ...]]) -> Backward:

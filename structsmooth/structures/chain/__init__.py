@@ -18,6 +18,7 @@ from structsmooth.structures.chain.compaction import (
     spread_labels,
     spread_nodes,
     with_ends,
+    with_start,
 )
 from structsmooth.structures.distribution import inner_products
 from structsmooth.structures.forbidden import Index, part_in_words
@@ -138,7 +139,10 @@ class LinearChain(Structure):
             checks.check_lengths(self.lengths, unary.shape[1], least=0)
         if start is not None or stop is not None:
             check_ends(unary, self.validate_args, start=start, stop=stop)
-            self.unary = with_ends(unary, self.mask, start, stop)
+            if start is not None and stop is None and self._mask is None:  # the usual hidden Markov model
+                self.unary = with_start(unary, start)
+            else:
+                self.unary = with_ends(unary, self.mask, start, stop)
 
     def _masked(self, mask: Tensor, lengths: Tensor | None) -> Tensor:
         """Lengths of the sequences that the mask leaves."""
@@ -257,9 +261,9 @@ class LinearChain(Structure):
         unary, transition = widened_pair(self.unary, self.transition)
         # [S, S] as [1, 1, S, S], and [B, S, S] as [B, 1, S, S].
         if transition.dim() == 2:
-            transition = transition[None, None]
+            transition = transition.view(1, 1, *transition.shape)
         elif transition.dim() == 3:
-            transition = transition[:, None]
+            transition = transition.unsqueeze(1)
         return unary, transition
 
     def inverse_cdf(self, uniform: Tensor) -> Tensor:

@@ -71,6 +71,14 @@ def with_ends(unary: Tensor, mask: Tensor, start: Tensor | None, stop: Tensor | 
     return unary.to(dtype).scatter_add(1, places, added.to(dtype))
 
 
+def with_start(unary: Tensor, start: Tensor) -> Tensor:
+    """Scores with ``start`` [S] or [B, S] added at the first position, where all sequences begin."""
+    added = start.expand(unary.shape[0], -1).unsqueeze(1)
+    dtype = torch.promote_types(unary.dtype, added.dtype)
+    first = torch.zeros(added.shape, dtype=torch.int64, device=added.device)
+    return unary.to(dtype).scatter_add(1, first, added.to(dtype))
+
+
 def _later_edges(order: Tensor, edges: Tensor) -> Tensor:
     """The edge that ends at each position but the first, [B, T-1, 1, 1]; any edge where there is none."""
     return (order[:, 1:] - 1).clamp_min(0)[..., None, None]

@@ -55,7 +55,8 @@ def _symbols(targets: Tensor, columns: Tensor, blank: int, classes: int) -> Tens
     real = torch.arange(targets.shape[1], device=targets.device) < columns.unsqueeze(1) // 2
     symbols[:, 1::2] = torch.where(real, targets, blank)
     if symbols.numel() and checks.can_read_values():
-        if not 0 <= int(symbols.min()) <= int(symbols.max()) < classes:
+        least, largest = symbols.aminmax()
+        if not 0 <= int(least) <= int(largest) < classes:
             raise ValueError(f"targets and blank must be classes from 0 to {classes - 1}")
         if bool((real & (targets == blank)).any()):
             raise ValueError(f"targets must be labels other than the blank, {blank}, but for padding")

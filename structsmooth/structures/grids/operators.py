@@ -29,7 +29,7 @@ def _inputs(*arguments: Any) -> tuple[Any, ...]:
     """What loops read, after checks of what could lead them out of bounds; scores and entries in either precision."""
     tensors = tuple(argument for argument in arguments if isinstance(argument, Tensor))
     grid = Grid(*tensors[:7])
-    rows, columns = (int(size.max()) for size in grid.sizes.unbind(1)) if len(grid.sizes) else (0, 0)
+    rows, columns = grid.sizes.numpy().max(0, initial=0).tolist()
     stored = grid.allowed.shape[1] if grid.allowed.shape[1] else columns
     if rows > grid.scores.shape[1] or columns > stored:
         raise ValueError(f"lengths must be at most T, U = {(grid.scores.shape[1], stored)}, got {grid.sizes.tolist()}")

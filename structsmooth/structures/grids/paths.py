@@ -96,6 +96,14 @@ def grid_paths(steps: int, width: int, moves: Moves) -> Program:
     return builder.build(np.arange(steps * width), steps * width)  # some cells may be out of reach
 
 
+def tensor_of_moves(moves: Moves, device: torch.device) -> Tensor:
+    """Steps along rows and along columns, [M, 2]."""
+    if checks.can_read_values():
+        return torch.tensor(moves, device=device)
+    # Transforms of torch.func refuse torch.tensor beside tensors of a level above.
+    return torch.stack([torch.full((), step, device=device) for move in moves for step in move]).view(-1, 2)
+
+
 def diagonal(lengths: Tensor, rows: int, width: int) -> Tensor:
     """The columns [B, rows] at which bands of a width begin, around the diagonals of grids of lengths [B, 2]."""
     t = torch.arange(rows, device=lengths.device)

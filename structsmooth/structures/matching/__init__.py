@@ -119,16 +119,17 @@ class Matching(Structure):
         self.check_shapes()
         self.row_capacities = self._capacities("row_capacities", row_capacities, "N")
         self.column_capacities = self._capacities("column_capacities", column_capacities, "M")
-        given = sizes
         if sizes is None:
-            sizes = torch.stack([torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]], 1)
-        checks.require_integers("sizes", sizes)
-        checks.require_shape("sizes", sizes, "[B, 2]", (weights.shape[0], 2))
-        checks.require_device("sizes", sizes, "weights", weights)
-        self.sizes = sizes.to(torch.int64)
+            whole = [torch.full(weights.shape[:1], n, device=weights.device) for n in weights.shape[1:]]
+            self.sizes = torch.stack(whole, 1)
+        else:
+            checks.require_integers("sizes", sizes)
+            checks.require_shape("sizes", sizes, "[B, 2]", (weights.shape[0], 2))
+            checks.require_device("sizes", sizes, "weights", weights)
+            self.sizes = sizes.to(torch.int64)
         super().__init__(validate_args)
         if self.validate_args:
-            if given is not None:
+            if sizes is not None:
                 operators.check_sizes(self.sizes, *weights.shape[1:], rows_fit=self._rows_fit)
             for name in ("row_capacities", "column_capacities"):
                 if (capacities := getattr(self, name)) is not None and bool((capacities < 0).any()):
