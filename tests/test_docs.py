@@ -156,7 +156,7 @@ def exported(package):
 
 
 TIME_OR_MEMORY = re.compile(r"\b\d[\d.,]* (?:ms|µs|s|CPU seconds|MB|GB)\b")
-COMMAND = re.compile(r"scripts[/. ]|measurements\.md|reproduction\.md|structsmooth (?:train|path|predict)\b")
+COMMAND = re.compile(r"scripts[/. ]|measurements\.md|reproduction\.md|structsmooth (?:train|path|predict|show)\b")
 # Borders of phones in ms; and the best path of an hour, which no command prints.
 UNPRINTED = {"docs/recipes.md": "## Forced alignment", "docs/structures/paths.md": "## Alignment"}
 
