@@ -122,9 +122,7 @@ def test_a_forbidden_example_has_no_gradient(backend: str) -> None:
 def test_lengths_and_bands_of_any_integers(dtype: torch.dtype) -> None:
     scores = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0))
     lengths, band = torch.tensor([[3, 4], [3, 2]]), torch.tensor([[0, 1, 2], [0, 0, 0]])
-    same, right = (
-        Alignment(scores, lengths=lengths.to(given), band=band.to(given)) for given in (dtype, torch.int64)
-    )
+    same, right = (Alignment(scores, lengths=lengths.to(given), band=band.to(given)) for given in (dtype, torch.int64))
     assert_close(same.max(), right.max())
     assert_close(same.topk(2), right.topk(2))
 
