@@ -81,11 +81,11 @@ class CategoricalEmissions(Emissions):
     def sums(self, x: Tensor, weights: Tensor) -> Sums:
         """Expected numbers [S, V] of symbols in each state."""
         symbols, states = self.logits.shape[1], self.states
-        # A row more for those that are missing; one dimension, since rows take longer than their numbers.
-        rows = torch.where(x < 0, symbols, x.long()).unsqueeze(2)
+        # A first row for those that are missing; one dimension, since rows take longer than their numbers.
+        rows = x.long().clamp_min(-1).unsqueeze(2) + 1
         places = rows * states + torch.arange(states, device=x.device)
         counts = weights.new_zeros((symbols + 1) * states).index_add(0, places.flatten(), weights.flatten())
-        return (counts.view(-1, states)[:-1].mT,)
+        return (counts.view(-1, states)[1:].mT,)
 
     def estimate(self, sums: Sums) -> None:
         """Set the probabilities to the shares of symbols."""

@@ -62,7 +62,9 @@ def compile_jobs(levels: list[str], cache: Path) -> None:
     trained, sentence = cache / "trained", cache / "sentence.txt"
     cache.mkdir()
     sentence.write_text("The Bank of New York\n")
+    rules = {"NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
     for level in levels:
         shutil.rmtree(trained, ignore_errors=True)
         for job in [training(trained), *dict(jobs(trained, sentence)).values()]:
-            run(job, cache, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="", NUMBA_DISABLE_INTEL_SVML="1")
+            # Of the sources that the wheel has, whatever is installed.
+            run(job, cache, NUMBA_CPU_NAME=level, PYTHONPATH=str(ROOT), **rules)

@@ -4,9 +4,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, cached_property
 from io import StringIO
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import IO, Any
 
 import numba
@@ -133,12 +135,14 @@ class _Cache(FunctionCache):
     def _loaded(self, *arguments: Any) -> Any:
         """From the wheel, the highest level first, or last from where code is saved."""
         own, in_wheel = self._files
-        for level in [*carried.levels(), None]:
-            self._cache_file, self._level = (own, None) if level is None else (in_wheel, level)
-            found = super().load_overload(*arguments)
-            if found is not None:
-                return found
-        return None
+        for level in carried.levels():
+            self._cache_file, self._level = in_wheel, level
+            with suppress(OSError, EOFError, UnpicklingError):  # damaged files count as missing ones
+                found = super().load_overload(*arguments)
+                if found is not None:
+                    return found
+        self._cache_file, self._level = own, None
+        return super().load_overload(*arguments)
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
         types, processor, code = super()._index_key(signature, codegen)

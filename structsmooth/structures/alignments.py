@@ -98,10 +98,10 @@ class Alignment(DynamicProgram):
             raise ValueError("band needs lengths: they say how many columns there are")
         if lengths is None:
             lengths = torch.stack([torch.full((batch,), size, device=self.scores.device) for size in (rows, width)], 1)
-        self.lengths = lengths
-        self.band = self.lengths.new_zeros(batch, 0) if band is None else band
-        checks.require_integers("lengths", self.lengths)
-        checks.require_integers("band", self.band)
+        begins = lengths.new_zeros(batch, 0) if band is None else band
+        checks.require_integers("lengths", lengths)
+        checks.require_integers("band", begins)
+        self.lengths, self.band = lengths.to(torch.int64), begins.to(torch.int64)
         self.columns = width if band is None else max([1, *self.lengths[:, 1].tolist()])
         self.allowed_moves = (
             self.lengths.new_zeros(batch, 0, len(self.moves), dtype=torch.bool)

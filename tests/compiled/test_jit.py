@@ -253,6 +253,15 @@ def test_code_of_other_sources_is_not_loaded(wheel: Path) -> None:
     assert run(wheel) == (4.0, True)
 
 
+@pytest.mark.parametrize("size", [0, 20])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_damaged_code_of_the_wheel_is_compiled_again(wheel: Path, suffix: str, size: int) -> None:
+    for path in _carried(wheel).glob(f"*{suffix}"):
+        os.truncate(path, size)
+    assert run(wheel) == (2.0, True)
+    assert run(wheel) == (2.0, False)
+
+
 @pytest.mark.parametrize(
     "variables",
     [{"NUMBA_ENABLE_AVX": "0"}, {"NUMBA_CPU_NAME": "generic"}],

@@ -45,6 +45,11 @@ def data(kind: str, seed: int) -> tuple[Emissions, Tensor, Tensor]:
 KINDS = ["categorical", "poisson", "diag", "full", "mixture"]
 
 
+def test_symbols_beyond_the_last_are_no_missing_ones() -> None:
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        CategoricalEmissions(2, 3).sums(torch.tensor([[0, 3]]), torch.ones(1, 2, 2))
+
+
 @pytest.mark.parametrize("viterbi", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(40))

@@ -118,6 +118,15 @@ def test_a_forbidden_example_has_no_gradient(backend: str) -> None:
     assert not any(part[1].any() for part in grid.marginals())
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_lengths_and_bands_of_any_integers(dtype: torch.dtype) -> None:
+    scores = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(0))
+    lengths, band = torch.tensor([[3, 4], [3, 2]]), torch.tensor([[0, 1, 2], [0, 0, 0]])
+    same, right = (Alignment(scores, lengths=lengths.to(given), band=band.to(given)) for given in (dtype, torch.int64))
+    assert_close(same.max(), right.max())
+    assert_close(same.topk(2), right.topk(2))
+
+
 def test_more_moves_than_a_byte_holds() -> None:
     moves = tuple((1, across) for across in range(300))
     scores = torch.zeros(1, 2, 300)
