@@ -1,7 +1,10 @@
 """How inner loops are compiled: cached on disk, safe for infinities, and announced the first time."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -99,7 +102,11 @@ class _Cache(FunctionCache):
     """
 
     def __init__(self, function: Any) -> None:
-        super().__init__(function)
+        try:
+            super().__init__(function)
+        except RuntimeError:  # the user has no folder that can be written
+            numba.config.CACHE_DIR = _folder_of_this_process()
+            super().__init__(function)
         self._lock: IO[str] = StringIO()
         self._level: str | None = None
         self._function = function
@@ -156,6 +163,14 @@ class _Cache(FunctionCache):
     def _done(self) -> None:
         self._lock.close()
         clock.leave_out(time.perf_counter() - self._missed)
+
+
+@cache
+def _folder_of_this_process() -> str:
+    """A folder for machine code, until the process ends."""
+    folder = tempfile.mkdtemp(prefix="structsmooth-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _locked(path: Path) -> IO[str]:

@@ -220,6 +220,20 @@ for argument in (1.0, 2.0, 1, 2):
     assert left_out() == [False] * 4
 
 
+def test_users_without_a_folder_for_code_compile_in_every_process(package: Path, tmp_path: Path) -> None:
+    code = """
+from numba.core.caching import CacheImpl
+CacheImpl._locator_classes = CacheImpl._locator_classes[:1]  # as if a folder that is given alone could be written
+from structsmooth.compiled_loops import run
+print(run(1.0))
+"""
+    for _ in range(2):
+        output, errors = output_of(code, package, NUMBA_CACHE_DIR="", TMPDIR=str(tmp_path))
+        assert float(output) == 2.0
+        assert errors.startswith(COMPILING)
+        assert not list(tmp_path.glob("structsmooth-*"))
+
+
 @pytest.fixture
 def wheel(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package with machine code as a wheel carries it, and an empty cache."""
