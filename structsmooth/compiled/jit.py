@@ -105,7 +105,8 @@ class _Cache(FunctionCache):
         try:
             super().__init__(function)
         except RuntimeError:  # the user has no folder that can be written
-            numba.config.CACHE_DIR = _folder_of_this_process()
+            settings: Any = numba.config
+            settings.CACHE_DIR = _folder_of_this_process()
             super().__init__(function)
         self._lock: IO[str] = StringIO()
         self._level: str | None = None
