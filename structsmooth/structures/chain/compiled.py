@@ -6,6 +6,7 @@ transitions at every edge) or T - 1. Entries may be minus infinity. Ties go to t
 
 import numpy as np
 
+from structsmooth.compiled.exponentials import exponentiate_row
 from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
 from structsmooth.compiled.k_best import merge
 
@@ -214,7 +215,8 @@ def exponentiate(transition, shift, exponential):
             shift[e, s] = largest if largest > -np.inf else 0.0
         for p in range(states):
             for s in range(states):
-                exponential[e, p, s] = np.exp(transition[e, p, s] - shift[e, s])
+                exponential[e, p, s] = transition[e, p, s] - shift[e, s]
+        exponentiate_row(exponential[e].ravel())
 
 
 @compiled
@@ -226,18 +228,20 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
     of that position and of the one before.
     """
     states = unary.shape[1]
-    largest = _exponentials(unary[0], scaled[0])
-    for s in range(unary.shape[1]):
-        alpha[0, s] = unary[0, s]
     # z_t(s) = exp ψ_t(s) Σ_p z_{t-1}(p) exp ψ_{t-1,t}(p, s), the sums of Algorithm 9. ``scaled`` is z_t / max z_t,
     # ``largest`` log max z_t, ``alpha`` log z_t, and ``total`` the sum without exp ψ_t(s) and exp ``shift``.
+    tops = np.empty(length)
+    _exponentials_of_states(unary, shift, length, scaled, tops)
+    largest = tops[0]
+    for s in range(states):
+        alpha[0, s] = unary[0, s]
     known = 0  # the last position whose row of alpha is filled
     for t in range(1, length):
         e = edge_index(transition, t)
         _sum_product(scaled[t - 1], exponential[e], total[t])
-        growth = _propagate(unary, shift, total, scaled, t, e)
-        if growth > -np.inf:
-            largest += growth
+        mass = _propagate(total[t], unary[t], scaled[t])
+        if mass > 0.0:
+            largest += tops[t] + np.log(mass)
             continue
         # The row before was exact without logarithms, so those of its messages lose nothing.
         if known < t - 1:
@@ -257,42 +261,57 @@ def log_partition(unary, transition, exponential, shift, length, alpha, scaled, 
     return largest + np.log(mass) if mass > 0.0 else -np.inf
 
 
-@inlined
-def _sum_product(before, edge, after):
-    """``after`` = the sum of before * edge over the state before."""
-    for s in range(after.shape[0]):
-        after[s] = before[0] * edge[0, s]
-    for p in range(1, after.shape[0]):
-        weight, row = before[p], edge[p]
-        for s in range(after.shape[0]):
-            after[s] += weight * row[s]
+@compiled
+def _exponentials_of_states(unary, shift, length, scaled, tops):
+    """``scaled`` = exp(shift + unary) relative to the largest of each position, ``tops``; the first has no shift."""
+    states = unary.shape[1]
+    tops[0] = _exponentials(unary[0], scaled[0])
+    for t in range(1, length):
+        shifts, top = shift[edge_index(shift, t)], -np.inf
+        for s in range(states):
+            scaled[t, s] = shifts[s] + unary[t, s]
+            top = scaled[t, s] if scaled[t, s] > top else top
+        for s in range(states):
+            scaled[t, s] -= top
+        tops[t] = top
+    exponentiate_row(scaled[1:length].ravel())
 
 
 @compiled
-def _propagate(unary, shift, total, scaled, t, e):
-    """``scaled[t]`` = total * exp(shift + unary) relative to the largest, whose logarithm is returned.
+def _sum_product(before, edge, after):
+    """``after`` = the sum of before * edge over the state before."""
+    states = after.shape[0]
+    for s in range(states):
+        after[s] = 0.0
+    whole = states - states % 4
+    for p in range(0, whole, 4):
+        # Four rows at a time read and write ``after`` once.
+        a, b, c, d = before[p], before[p + 1], before[p + 2], before[p + 3]
+        for s in range(states):
+            after[s] += a * edge[p, s] + b * edge[p + 1, s] + (c * edge[p + 2, s] + d * edge[p + 3, s])
+    for p in range(whole, states):
+        for s in range(states):
+            after[s] += before[p] * edge[p, s]
 
-    That is -inf if products other than those of forbidden states may have lost digits to underflow.
+
+@compiled
+def _propagate(total, unary, scaled):
+    """``scaled``, factors of states, become messages: total * scaled relative to the largest, which is returned.
+
+    That is 0 if products other than those of forbidden states may have lost digits to underflow.
     """
-    states = unary.shape[1]
-    largest = -np.inf
-    for s in range(states):
-        score = shift[e, s] + unary[t, s]
-        largest = score if score > largest else largest
-    mass, exact = 0.0, True
-    for s in range(states):
-        # Reassociated, a difference to the largest of huge scores may round above zero.
-        value = total[t, s] * np.exp(min(shift[e, s] + unary[t, s] - largest, 0.0))
-        scaled[t, s] = value
-        mass = value if value > mass else mass
+    mass, lost = 0.0, 0
+    for s in range(unary.shape[0]):
+        scaled[s] *= total[s]
+        mass = scaled[s] if scaled[s] > mass else mass
         # Tiny, or zero: whether no path leads here or the sum underflowed, only log space can tell.
-        exact &= value > _UNDERFLOW or unary[t, s] == -np.inf
-    if not (exact and mass > 0.0):
-        return -np.inf
+        lost += 0 if scaled[s] > _UNDERFLOW or unary[s] == -np.inf else 1
+    if lost > 0 or mass == 0.0:
+        return 0.0
     inverse = 1.0 / mass
-    for s in range(states):
-        scaled[t, s] *= inverse
-    return largest + np.log(mass)
+    for s in range(unary.shape[0]):
+        scaled[s] *= inverse
+    return mass
 
 
 @compiled
@@ -302,7 +321,8 @@ def _exponentials(messages, scaled):
     for s in range(messages.shape[0]):
         largest = max(largest, messages[s])
     for s in range(messages.shape[0]):
-        scaled[s] = np.exp(messages[s] - largest) if largest > -np.inf else 0.0
+        scaled[s] = messages[s] - largest if largest > -np.inf else -np.inf
+    exponentiate_row(scaled)
     return largest
 
 
@@ -321,7 +341,7 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
 
     p(y_t = p | y_{t+1} = s) follows from the forward messages alone, so no backward message is needed and nothing
     can overflow. It is normalized by its own sum over p, so marginals sum to one however large the scores are. The
-    rows of ``scaled`` are scratch once they are used.
+    rows of ``alpha`` are scratch once they are used.
     """
     states = node.shape[1]
     mass = scaled[length - 1, :].sum()
@@ -330,28 +350,76 @@ def marginals(transition, exponential, length, alpha, scaled, total, node, edge)
     # P(y_{t-1} = p, y_t = s) = P(y_t = s) z_{t-1}(p) exp ψ_{t-1,t}(p, s) / Σ_p' z_{t-1}(p') exp ψ_{t-1,t}(p', s).
     for t in range(length - 1, 0, -1):
         e, out = edge_index(transition, t), edge_index(edge, t)
-        # total[t] becomes the factor by which a joint weight turns into a joint probability. It stays 0 where messages
-        # were summed as logarithms alone: a probability whose factor would underflow is none.
-        for s in range(states):
-            if total[t, s] > 0.0:
-                total[t, s] = node[t, s] / total[t, s]
-                node[t, s] = node[t, s] if total[t, s] > 0.0 else 0.0
-        factors = total[t]
-        for p in range(states):
-            weight, row, joint, sum_p = scaled[t - 1, p], exponential[e, p], edge[out, p], 0.0
-            for s in range(states):
-                probability = weight * row[s] * factors[s]
-                joint[s] += probability
-                sum_p += probability
-            node[t - 1, p] = sum_p
-        for s in range(states):
+        lost = _factors(node[t], total[t])
+        _expectation(exponential[e], total[t], scaled[t - 1], node[t - 1])
+        for s in range(states if lost else 0):
             if total[t, s] == 0.0 and node[t, s] > 0.0:
-                _log_sum(alpha[t - 1], transition[e, :, s], scaled[t])
-                mass_s = scaled[t].sum()
+                _log_sum(alpha[t - 1], transition[e, :, s], alpha[t])
+                mass_s = alpha[t].sum()
                 for p in range(states):
-                    joint = node[t, s] * (scaled[t, p] / mass_s)
+                    joint = node[t, s] * (alpha[t, p] / mass_s)
                     edge[out, p, s] += joint
                     node[t - 1, p] += joint
+    for out in range(min(edge.shape[0], length - 1)):
+        begin, end = (out, out + 1) if edge.shape[0] > 1 else (0, length - 1)
+        _add_joint(
+            exponential[edge_index(transition, out + 1)], scaled[begin:end], total[begin + 1 : end + 1], edge[out]
+        )
+
+
+@compiled
+def _factors(node, total):
+    """``total`` becomes the factors by which joint weights turn into joint probabilities.
+
+    They stay 0 where messages were summed as logarithms alone, and returned is whether this is so of any probable
+    state. A probability whose factor would underflow is none.
+    """
+    lost = 0
+    for s in range(node.shape[0]):
+        factor = node[s] / total[s] if total[s] > 0.0 else 0.0
+        lost += node[s] > 0.0 and total[s] == 0.0
+        node[s] = node[s] if factor > 0.0 or total[s] == 0.0 else 0.0
+        total[s] = factor
+    return lost > 0
+
+
+@compiled
+def _expectation(edge, after, weights, before):
+    """``before`` = weights * the sum of edge * after over the state behind."""
+    states = after.shape[0]
+    whole = states - states % 4
+    for p in range(0, whole, 4):
+        a, b, c, d = 0.0, 0.0, 0.0, 0.0
+        for s in range(states):
+            a += edge[p, s] * after[s]
+            b += edge[p + 1, s] * after[s]
+            c += edge[p + 2, s] * after[s]
+            d += edge[p + 3, s] * after[s]
+        before[p], before[p + 1] = weights[p] * a, weights[p + 1] * b
+        before[p + 2], before[p + 3] = weights[p + 2] * c, weights[p + 3] * d
+    for p in range(whole, states):
+        a = 0.0
+        for s in range(states):
+            a += edge[p, s] * after[s]
+        before[p] = weights[p] * a
+
+
+@compiled
+def _add_joint(exponential, before, after, edge):
+    """Add exponential * the sum of before[t, p] * after[t, s] over positions to ``edge``."""
+    count, states = before.shape
+    whole = count - count % 4
+    for t in range(0, whole, 4):
+        # Four positions at a time read and write ``edge`` once.
+        for p in range(states):
+            a, b, c, d = before[t, p], before[t + 1, p], before[t + 2, p], before[t + 3, p]
+            for s in range(states):
+                first, second = a * after[t, s] + b * after[t + 1, s], c * after[t + 2, s] + d * after[t + 3, s]
+                edge[p, s] += exponential[p, s] * (first + second)
+    for t in range(whole, count):
+        for p in range(states):
+            for s in range(states):
+                edge[p, s] += exponential[p, s] * (before[t, p] * after[t, s])
 
 
 @compiled

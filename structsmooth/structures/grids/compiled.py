@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from structsmooth.compiled.exponentials import LOG2, exponential_near_zero, power_of_two
 from structsmooth.compiled.jit import compiled, entry_point, inlined, vectorized
 
 
@@ -61,14 +62,6 @@ class Room(NamedTuple):
 
 # The exponent of what is impossible, which sums of forbidden scores are below, and those of others above.
 _NEVER, _RARELY = -1e300, -1e298
-_LOG2 = 0.6931471805599453
-
-
-@inlined
-def _power(k):
-    """2^k for a whole number k <= 0, and 0 below the range of numbers."""
-    # The bits of 2^k are k + 1023 in the place of the exponent; all zero, from k = -1023 on, they are 0.
-    return np.int64((np.int64(np.int32(k if k > -1023.0 else -1023.0)) + 1023) << 52).view(np.float64)
 
 
 @inlined
@@ -94,17 +87,11 @@ def _exponentials(scores, m, k):
         wrong += 0 if scores[j] < np.inf else 1
         # -inf becomes finite, so that no difference of exponents is NaN, but its exponent stays below _RARELY.
         s = scores[j] if scores[j] > 0.1 * _NEVER else 0.1 * _NEVER
-        k[j] = np.rint(s * (1.0 / _LOG2))
-        r = s - k[j] * _LOG2
+        k[j] = np.rint(s * (1.0 / LOG2))
+        r = s - k[j] * LOG2
         r = r if r > -0.35 else -0.35  # which rounding of large scores may exceed
         r = r if r < 0.35 else 0.35
-        # exp r = 1 + r (1 + r/2 (1 + r/3 ...)) up to r^12 / 12!: for |r| <= log(2) / 2, the next term is below 1.7e-16.
-        series = 1.0 + r / 11.0 * (1.0 + r / 12.0)
-        series = 1.0 + r / 9.0 * (1.0 + r / 10.0 * series)
-        series = 1.0 + r / 7.0 * (1.0 + r / 8.0 * series)
-        series = 1.0 + r / 5.0 * (1.0 + r / 6.0 * series)
-        series = 1.0 + r / 3.0 * (1.0 + r / 4.0 * series)
-        m[j] = 1.0 + r * (1.0 + r / 2.0 * series)
+        m[j] = exponential_near_zero(r)
     return wrong == 0
 
 
@@ -118,7 +105,7 @@ def _part(numbers, row, begin, count):
 def _add(m, k, m1, k1):
     """The sum of two numbers."""
     top = k1 if k1 > k else k
-    return m * _power(k - top) + m1 * _power(k1 - top), top
+    return m * power_of_two(k - top) + m1 * power_of_two(k1 - top), top
 
 
 @vectorized
@@ -135,7 +122,11 @@ def _join(m, k, ring, slot, place, factors, column):
         a, b, c = k1[j] + e1[j], k2[j] + e2[j], k3[j] + e3[j]
         top = a if a > b else b
         top = top if top > c else c
-        m[j] = m1[j] * f1[j] * _power(a - top) + m2[j] * f2[j] * _power(b - top) + m3[j] * f3[j] * _power(c - top)
+        m[j] = (
+            m1[j] * f1[j] * power_of_two(a - top)
+            + m2[j] * f2[j] * power_of_two(b - top)
+            + m3[j] * f3[j] * power_of_two(c - top)
+        )
         k[j] = top
 
 
@@ -160,7 +151,7 @@ def _share(m, k, f, e, top):
     Exponents are added as in the sum, so that shares sum to one, whatever rounding makes of large exponents.
     """
     k += e
-    return m * f * _power((k if k < top else top) - top)
+    return m * f * power_of_two((k if k < top else top) - top)
 
 
 @vectorized
@@ -528,7 +519,7 @@ def _numbers(rows, width):
 @inlined
 def _logarithm(m, k):
     """The logarithm of a number, -inf for what is impossible."""
-    return np.log(m) + k * _LOG2 if k > _RARELY else -np.inf
+    return np.log(m) + k * LOG2 if k > _RARELY else -np.inf
 
 
 @entry_point
