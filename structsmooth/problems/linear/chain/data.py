@@ -199,9 +199,10 @@ class Part:
     @property
     def arrays(self) -> ChainArrays:
         """The arrays of :attr:`ChainData.arrays` for these sequences; tokens keep their numbers."""
-        arrays = self.data.arrays
-        offsets, weights = arrays.offsets[self.begin : self.end + 1], arrays.example_weights[self.begin : self.end]
-        return arrays._replace(offsets=offsets, example_weights=weights)
+        # Unpacked: _replace would take as long as the pass over a short sequence.
+        features, offsets, labels, costs, scale, weights, forbidden = self.data.arrays
+        offsets, weights = offsets[self.begin : self.end + 1], weights[self.begin : self.end]
+        return ChainArrays(features, offsets, labels, costs, scale, weights, forbidden)
 
     def examples(self, values: Tensor) -> Any:
         """Rows of these sequences, as an array."""
