@@ -199,7 +199,7 @@ class Part:
     @property
     def arrays(self) -> ChainArrays:
         """The arrays of :attr:`ChainData.arrays` for these sequences; tokens keep their numbers."""
-        # Unpacked: _replace would take as long as the pass over a short sequence.
+        # Unpacked: _replace would take a tenth of the time of a pass over a short sequence.
         features, offsets, labels, costs, scale, weights, forbidden = self.data.arrays
         offsets, weights = offsets[self.begin : self.end + 1], weights[self.begin : self.end]
         return ChainArrays(features, offsets, labels, costs, scale, weights, forbidden)
