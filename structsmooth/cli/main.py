@@ -102,9 +102,8 @@ def parser(arguments: Sequence[str] | None = None) -> ArgumentParser:
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module, text, example) in COMMANDS.items():
-        # Without abbreviations where flags are looked for before the parser knows all of them.
-        abbreviated = name not in ("train", "tune", "compare", "path")
-        epilog = f"example:\n  {example}"
+        # Without abbreviations: other flags depend on --solver, which must be found before they are known.
+        abbreviated, epilog = name not in ("train", "tune"), f"example:\n  {example}"
         command = commands.add_parser(name, help=text, epilog=epilog, formatter_class=Layout, allow_abbrev=abbreviated)
         if arguments is None or name in arguments[:1]:
             home = import_module(f"structsmooth.cli.{module}")

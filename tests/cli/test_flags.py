@@ -98,14 +98,6 @@ def test_flags_that_say_nothing_without_another_are_refused(typed, message, caps
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "tune", "compare", "path"])
-def test_flags_of_tasks_have_no_abbreviations(command, capsys):
-    """Which would hide them from what looks for flags before the parser knows them."""
-    with pytest.raises(SystemExit):
-        main([command, "ner", "--out", "out", "--epoc", "3"])
-    assert "--epoc (did you mean --epochs?)" in capsys.readouterr().err
-
-
 def test_settings_that_say_nothing_are_read_from_files():
     saved = plain(NER(encoder_scale=0.5, epochs=2))
     assert from_plain(NER, saved, "trained") == NER(encoder_scale=0.5, epochs=2)
