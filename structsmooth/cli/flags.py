@@ -33,7 +33,8 @@ def add_flags(parser: ArgumentParser, title: str, cls: type, defaults: Mapping[s
     group = parser.add_argument_group(title)
     hints, texts = get_type_hints(cls), _argument_texts(cls)
     for f in fields(cls):
-        settings = {name: value for name, value in f.metadata.items() if name != "needs"}
+        settings = dict(f.metadata)
+        settings.pop("needs", None)
         flag = settings.pop("flag", "--" + f.name.replace("_", "-"))
         if flag is not None:
             default = defaults.get(f.name, _default(cls, f))

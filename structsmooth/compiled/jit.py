@@ -104,7 +104,7 @@ class _Cache(FunctionCache):
     def __init__(self, function: Any) -> None:
         try:
             super().__init__(function)
-        except RuntimeError:  # the user has no folder that can be written
+        except RuntimeError:  # numba finds no folder that the user can write to
             settings: Any = numba.config
             settings.CACHE_DIR = _folder_of_this_process()
             super().__init__(function)

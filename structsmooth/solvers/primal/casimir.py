@@ -260,8 +260,7 @@ class CasimirSVRG(SmoothedSolver[CasimirState]):
         return math.sqrt(lam * balanced) if self.schedule == "adaptive" else balanced
 
 
-# κ = λ makes the most of the first passes, and a larger one of later passes. A growth of 1.5 or 2 serves CoNLL-2003
-# as well, and is worse on small problems.
+# κ = λ makes the most of the first passes, and a larger one of later passes. A growth of 1.5 or 2 differed little.
 _GROWTH = 1.2
 _GROWN = 1000  # powers of the growth beyond this one would overflow, and exceed any κ
 # Smoothing falls at most this far below its start before the step size falls too: a smaller μ asks for shorter steps,
